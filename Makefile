@@ -1,0 +1,38 @@
+# Two commands do all the set-up on a fresh machine: make demo, make test.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test lint bench screenshots samples browser clean
+
+demo: $(STAMP)
+	$(BIN)/gputrace report sample_logs/h200-pageable --html demo-report.html --force
+	@echo "Open demo-report.html in a browser."
+
+test: $(STAMP) lint browser
+	$(BIN)/python -m pytest -n auto
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.ingest
+
+# The report is tested in a real browser; Debian's chromium is installed where it is missing.
+browser:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+	  SUDO=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gputrace needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable . --group dev
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) dist build demo-report.html

@@ -1,0 +1,1 @@
+"""Frames to findings. Nothing here prints, plots or reads a file."""

@@ -1,0 +1,132 @@
+"""What each GPU did: every interval of its window divided into compute, copy-only and idle seconds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gputrace.analysis.pieces import Pieces
+from gputrace.analysis.segments import COMPUTE_PHASES, Windows
+from gputrace.analysis.thresholds import Thresholds
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.trace import GpuInfo, Trace
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass
+class GpuView:
+    """One GPU's window, sampled and segmented; arrays run over samples or pieces as said.
+
+    `sm_active` is nan where unknown and `sm_source` says where it is from; `sampled` is false where there is no trace
+    and the segments themselves stand in for samples.
+    """
+
+    info: GpuInfo
+    samples: pl.DataFrame
+    segments: pl.DataFrame
+    pieces: Pieces
+    seconds: Floats
+    rx_wire: Floats
+    tx_wire: Floats
+    compute_s: Floats
+    sm_source: str
+    sampled: bool
+
+    @property
+    def limit_wire_bytes_per_s(self) -> float:
+        """The link's limit; where it is unknown, the highest rate this run reached."""
+        if self.info.link_limit_bytes_per_s:
+            return self.info.link_limit_bytes_per_s
+        rate = self.rx_wire / np.maximum(self.seconds, 1e-9)
+        return float(np.nanmax(rate)) if np.isfinite(rate).any() else float("nan")
+
+    def copying(self, thresholds: Thresholds) -> npt.NDArray[np.bool_]:
+        """Which samples saw traffic above the threshold, either way. Unknown traffic is no traffic."""
+        floor = thresholds.copy_link_share * self.limit_wire_bytes_per_s * self.seconds
+        return np.asarray((np.nan_to_num(self.rx_wire) > floor) | (np.nan_to_num(self.tx_wire) > floor))
+
+    def states(self, thresholds: Thresholds) -> pl.DataFrame:
+        """gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s, rx/tx payload rates; the seconds add up."""
+        rest = self.seconds - self.compute_s
+        copying = self.copying(thresholds)
+        return pl.DataFrame(
+            {
+                "gpu": np.full(len(rest), self.info.gpu),
+                "start_ns": self.samples["start_ns"],
+                "end_ns": self.samples["end_ns"],
+                "compute_s": self.compute_s,
+                "copy_only_s": np.where(copying, rest, 0.0),
+                "idle_s": np.where(copying, 0.0, rest),
+                "rx_bytes_per_s": self.rx_wire / WIRE_PER_PAYLOAD / np.maximum(self.seconds, 1e-9),
+                "tx_bytes_per_s": self.tx_wire / WIRE_PER_PAYLOAD / np.maximum(self.seconds, 1e-9),
+            }
+        ).with_columns(pl.col("rx_bytes_per_s", "tx_bytes_per_s").fill_nan(None))
+
+
+def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[GpuView]:
+    """A view of every GPU that has calls with times. Samples are used only where the log is on their clock."""
+    views = []
+    known = {info.gpu: info for info in trace.gpus}
+    clocked = trace.clock.method != "none"
+    for (gpu,), own in windows.frame.group_by("gpu", maintain_order=True):
+        number = int(str(gpu))
+        tiles = segments.filter(pl.col("gpu") == number).sort("start_ns")
+        samples = trace.samples.filter(pl.col("gpu") == number) if clocked else trace.samples.clear()
+        clipped = _clip(samples, own)
+        sampled = clipped.height > 0
+        if not sampled:
+            clipped = tiles.select("gpu", "start_ns", "end_ns").with_columns(
+                pl.lit(None, pl.Float64).alias(name) for name in ("rx_wire_bytes", "tx_wire_bytes", "sm_active")
+            )
+        views.append(_view(known.get(number, GpuInfo(number)), clipped, tiles, sampled))
+    return views
+
+
+def _clip(samples: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """The samples inside the windows; those on an edge are cut, with their bytes in proportion."""
+    parts = []
+    for start_ns, end_ns in windows.select("start_ns", "end_ns").iter_rows():
+        inside = samples.filter((pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns))
+        low = pl.max_horizontal("start_ns", pl.lit(start_ns))
+        high = pl.min_horizontal("end_ns", pl.lit(end_ns))
+        kept = (high - low) / (pl.col("end_ns") - pl.col("start_ns"))
+        parts.append(
+            inside.with_columns(
+                low.alias("start_ns"),
+                high.alias("end_ns"),
+                pl.col("rx_wire_bytes") * kept,
+                pl.col("tx_wire_bytes") * kept,
+            )
+        )
+    return pl.concat(parts).sort("start_ns") if parts else samples.clear()
+
+
+def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled: bool) -> GpuView:
+    pieces = Pieces.cut(samples, segments)
+    seconds = (samples["end_ns"] - samples["start_ns"]).to_numpy() / 1e9
+    sm_active = samples["sm_active"].cast(pl.Float64).to_numpy().astype(np.float64)
+    names = segments["name"].to_numpy()
+    computing = np.isin(names, COMPUTE_PHASES) if len(names) else np.array([], dtype=bool)
+    in_compute = np.where(pieces.segment >= 0, computing[pieces.segment], False) if len(names) else pieces.segment >= 0
+    inferred = np.bincount(pieces.sample, pieces.seconds * in_compute, len(seconds))
+    known = ~np.isnan(sm_active)
+    if known.any():
+        # A hole in GPM is filled from the phases.
+        compute_s = np.where(known, sm_active * seconds, inferred)
+        source = "gpm"
+    else:
+        compute_s, source = inferred, "inferred from phases"
+    return GpuView(
+        info=info,
+        samples=samples,
+        segments=segments,
+        pieces=pieces,
+        seconds=seconds,
+        rx_wire=samples["rx_wire_bytes"].cast(pl.Float64).to_numpy().astype(np.float64),
+        tx_wire=samples["tx_wire_bytes"].cast(pl.Float64).to_numpy().astype(np.float64),
+        compute_s=np.minimum(compute_s, seconds),
+        sm_source=source,
+        sampled=sampled,
+    )

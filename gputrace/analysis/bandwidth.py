@@ -1,0 +1,131 @@
+"""What each phase of each call copied, and how busy the SMs were in it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gputrace.analysis.account import GpuView
+from gputrace.analysis.pieces import Fit, divide, fit_kinds
+from gputrace.analysis.thresholds import OVERLAP_SAMPLES
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# A fitted rate counts for the line rate only if it is this sure.
+_SURE_ERROR_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """What the fits say of one GPU.
+
+    `kind_of` gives each segment its kind: phase (and part), where the call's copy is, and whether buffers were being
+    allocated. `volume` is payload bytes per segment of a kind, `sm` the share of a kind's time with SMs active.
+    `instances` has one row per call and phase: call, name, mode, bursting, seconds, rx_payload_bytes, rx_bytes_per_s,
+    rx_method, sm_share; null where the trace has no such reading.
+    """
+
+    kinds: list[str]
+    kind_of: Ints
+    volume: Fit | None
+    sm: Fit | None
+    instances: pl.DataFrame
+    line_rate_bytes_per_s: float | None
+    cadence_s: float
+
+
+def transfers(view: GpuView) -> Transfers:
+    """Fits one GPU's samples and gives each phase its bytes."""
+    segments, pieces = view.segments, view.pieces
+    labels = segments.select(
+        pl.concat_str("name", pl.lit("|"), "part", pl.lit("|"), "mode", pl.lit("|"), pl.col("bursting").cast(pl.String)).alias("kind")
+    )["kind"]
+    kinds = labels.unique(maintain_order=True).to_list()
+    index = {kind: i for i, kind in enumerate(kinds)}
+    kind_of = np.array([index[label] for label in labels.to_list()], dtype=np.int64)
+    length_s = (segments["end_ns"] - segments["start_ns"]).to_numpy() / 1e9
+    cadence_s = float(np.median(view.seconds)) if len(view.seconds) else 0.0
+    in_segment = pieces.segment >= 0
+    piece_kind = np.where(in_segment, kind_of[pieces.segment], -1) if len(kind_of) else pieces.segment
+    volume = sm = None
+    if view.sampled and np.isfinite(view.rx_wire).any():
+        share = np.where(in_segment, pieces.seconds / np.maximum(length_s[pieces.segment], 1e-9), 0.0)
+        volume = fit_kinds(share, pieces.sample, piece_kind, kinds, view.rx_wire / WIRE_PER_PAYLOAD)
+    if view.sampled and view.sm_source == "gpm":
+        sm = fit_kinds(pieces.seconds, pieces.sample, piece_kind, kinds, view.compute_s, highest=1.0)
+    instances = _instances(view, kind_of, length_s, volume, sm, cadence_s)
+    line = _line_rate(view, kinds, kind_of, length_s, volume)
+    return Transfers(kinds, kind_of, volume, sm, instances, line, cadence_s)
+
+
+def _instances(
+    view: GpuView, kind_of: Ints, length_s: Floats, volume: Fit | None, sm: Fit | None, cadence_s: float
+) -> pl.DataFrame:
+    pieces, segments = view.pieces, view.segments
+    fitted = covered = np.full(len(length_s), np.nan)
+    if volume is not None:
+        inside = pieces.segment >= 0
+        expected = np.where(
+            inside,
+            volume.value[kind_of[pieces.segment]] * pieces.seconds / np.maximum(length_s[pieces.segment], 1e-9),
+            0.0,
+        )
+        parts = divide(view.rx_wire / WIRE_PER_PAYLOAD, pieces.sample, expected, pieces.seconds)
+        covered = np.bincount(pieces.segment[inside], parts[inside], len(length_s))
+        fitted = volume.value[kind_of]
+    busy = sm.value[kind_of] if sm is not None and len(kind_of) else np.full(len(length_s), np.nan)
+    by_segment = segments.select("call", "name", "mode", "bursting").with_columns(
+        pl.Series("seconds", length_s),
+        pl.Series("covered", covered).fill_nan(None),
+        pl.Series("fitted", fitted).fill_nan(None),
+        pl.Series("busy_s", busy * length_s).fill_nan(None),
+    )
+
+    def total(column: str) -> pl.Expr:
+        return pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).sum()).alias(column)
+
+    whole = by_segment.group_by("call", "name", maintain_order=True).agg(
+        pl.col("mode").first(),
+        pl.col("bursting").any(),
+        pl.col("seconds").sum(),
+        total("covered"),
+        total("fitted"),
+        total("busy_s"),
+    )
+    # What a phase is taken for is decided by its kind: half by overlap and half by fit would be neither.
+    long = pl.col("seconds").median().over("name", "mode", "bursting") >= OVERLAP_SAMPLES * cadence_s
+    return whole.select(
+        "call",
+        "name",
+        "mode",
+        "bursting",
+        "seconds",
+        pl.when(long).then("covered").otherwise("fitted").alias("rx_payload_bytes"),
+        (pl.when(long).then("covered").otherwise("fitted") / pl.max_horizontal("seconds", pl.lit(1e-9))).alias(
+            "rx_bytes_per_s"
+        ),
+        pl.when(pl.col("fitted").is_null())
+        .then(None)
+        .otherwise(pl.when(long).then(pl.lit("overlap")).otherwise(pl.lit("fit")))
+        .alias("rx_method"),
+        (pl.col("busy_s") / pl.max_horizontal("seconds", pl.lit(1e-9))).alias("sm_share"),
+    )
+
+
+def _line_rate(view: GpuView, kinds: list[str], kind_of: Ints, length_s: Floats, volume: Fit | None) -> float | None:
+    """The highest payload rate that the run sustained: in a whole sample, or in a kind of phase whose fit is sure."""
+    rates = view.rx_wire / WIRE_PER_PAYLOAD / np.maximum(view.seconds, 1e-9)
+    rates = rates[np.isfinite(rates)]
+    if volume is None or not len(rates):
+        return None
+    best = float(np.quantile(rates, 0.995))
+    for i, _ in enumerate(kinds):
+        lengths = length_s[kind_of == i]
+        error = volume.error[i]
+        if len(lengths) >= 5 and volume.value[i] > 0 and error < _SURE_ERROR_SHARE * volume.value[i]:
+            best = max(best, float(volume.value[i] / np.median(lengths)))
+    limit = view.info.link_limit_bytes_per_s
+    return best if limit is None else min(best, limit / WIRE_PER_PAYLOAD)

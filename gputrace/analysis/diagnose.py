@@ -1,0 +1,172 @@
+"""A `Trace` to a `Diagnosis`: account, bytes, blame, verdicts, headline."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from gputrace.analysis.account import GpuView, gpu_views
+from gputrace.analysis.bandwidth import Transfers, transfers
+from gputrace.analysis.blame import BLAME, charge
+from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, Window
+from gputrace.analysis.gaps import causes, find_gaps
+from gputrace.analysis.headline import headline, main_cause
+from gputrace.analysis.hypotheses import Case, judge_all
+from gputrace.analysis.jobs import summarise_jobs
+from gputrace.analysis.phases import summarise_phases
+from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
+from gputrace.analysis.thresholds import Thresholds
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.trace import Trace
+
+DEFAULT_GAP_MS = 500.0
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What does not depend on thresholds: windows, segments, samples on them, and the fits."""
+
+    windows: Windows
+    bursts: pl.DataFrame
+    segments: pl.DataFrame
+    views: list[GpuView]
+    moved: list[Transfers]
+
+
+def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Thresholds | None = None) -> Diagnosis:
+    """The diagnosis of one trace."""
+    limits = thresholds or Thresholds()
+    bursts = alloc_bursts(trace)
+    spans = windows(trace)
+    segments = build_segments(trace, bursts)
+    views = gpu_views(trace, segments, spans)
+    measured = _Measured(spans, bursts, segments, views, [transfers(view) for view in views])
+    states = pl.concat([view.states(limits) for view in views]) if views else pl.DataFrame()
+    blame = _blame(trace, measured, limits)
+    floors = [_copy_floor(view, limits) for view in views if view.sampled]
+    phases = summarise_phases(trace, measured.moved, bursts, min(floors) if floors else None, limits)
+    gaps = find_gaps(states, blame, gap_ms, limits) if views else find_gaps(_no_states(), blame, gap_ms, limits)
+    case = Case(trace, spans.total_s, views, measured.moved, bursts, blame, {p.name: p for p in phases}, limits)
+    hypotheses = judge_all(case)
+    diagnosis = Diagnosis(
+        window=_window(trace, spans),
+        gpus=_gpus(trace, measured, limits),
+        calls=_calls(trace),
+        jobs=summarise_jobs(trace),
+        phases=phases,
+        gaps=gaps,
+        hypotheses=hypotheses,
+        states=states,
+        blame=blame,
+        call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
+    )
+    diagnosis.headline = headline(trace, diagnosis)
+    diagnosis.headline_stable = _stable(trace, measured, diagnosis, limits)
+    return diagnosis
+
+
+def _no_states() -> pl.DataFrame:
+    numbers = ("compute_s", "copy_only_s", "idle_s", "rx_bytes_per_s", "tx_bytes_per_s")
+    return pl.DataFrame(
+        schema={"gpu": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, **dict.fromkeys(numbers, pl.Float64)}
+    )
+
+
+def _blame(trace: Trace, measured: _Measured, limits: Thresholds) -> pl.DataFrame:
+    parts = [
+        charge(view, moved, trace.calls, limits)
+        for view, moved in zip(measured.views, measured.moved, strict=True)
+    ]
+    return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
+
+
+def _copy_floor(view: GpuView, limits: Thresholds) -> float:
+    return limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
+
+
+def _stable(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> bool:
+    """Whether the main cause, and that there is one, survives halving and doubling every threshold."""
+    chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
+    for varied in limits.variations().values():
+        blame = _blame(trace, measured, varied)
+        floors = [_copy_floor(view, varied) for view in measured.views if view.sampled]
+        phases = summarise_phases(trace, measured.moved, measured.bursts, min(floors) if floors else None, varied)
+        case = Case(
+            trace, measured.windows.total_s, measured.views, measured.moved, measured.bursts, blame,
+            {p.name: p for p in phases}, varied,
+        )  # fmt: skip
+        if main_cause(causes(blame), judge_all(case)) != chosen:
+            return False
+    return True
+
+
+def _window(trace: Trace, spans: Windows) -> Window:
+    if spans.frame.is_empty():
+        return Window()
+    start, end = int(spans.frame["start_ns"].min()), int(spans.frame["end_ns"].max())  # type: ignore[arg-type]
+    begun = [t for t in (trace.syntheses["start_ns"].min(), trace.calls["start_ns"].min()) if t is not None]
+    ended = [t for t in (trace.calls["finish_ns"].max(), trace.calls["end_ns"].max()) if t is not None]
+    return Window(
+        start_ns=start,
+        end_ns=end,
+        duration_s=spans.total_s,
+        ramp_up_s=max(0.0, (start - min(int(t) for t in begun)) / 1e9) if begun else None,  # type: ignore[arg-type]
+        drain_s=max(0.0, (max(int(t) for t in ended) - end) / 1e9) if ended else None,  # type: ignore[arg-type]
+    )
+
+
+def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFinding, ...]:
+    found = []
+    for view, moved in zip(measured.views, measured.moved, strict=True):
+        states, total = view.states(limits), float(view.seconds.sum())
+        held = trace.calls.filter((pl.col("gpu") == view.info.gpu) & pl.col("unlock_ns").is_not_null())
+        span = measured.windows.frame.filter(pl.col("gpu") == view.info.gpu)
+        window_s = float((span["end_ns"] - span["start_ns"]).sum()) / 1e9
+        info = view.info
+        known = view.sampled and view.rx_wire.size and states["rx_bytes_per_s"].count() > 0
+        found.append(
+            GpuFinding(
+                gpu=info.gpu,
+                name=info.name,
+                link_gen=info.link_gen,
+                link_width=info.link_width,
+                link_limit_bytes_per_s=info.link_limit_bytes_per_s,
+                line_rate_bytes_per_s=moved.line_rate_bytes_per_s,
+                compute_share=float(states["compute_s"].sum()) / total if total else None,
+                copy_only_share=float(states["copy_only_s"].sum()) / total if total and known else None,
+                idle_share=float(states["idle_s"].sum()) / total if total and known else None,
+                mutex_held_share=float((held["unlock_ns"] - held["lock_ns"]).sum()) / 1e9 / window_s if window_s else None,
+                rx_payload_bytes=_payload(view.rx_wire) if known else None,
+                tx_payload_bytes=_payload(view.tx_wire) if known else None,
+                state_source=view.sm_source if view.sampled else "inferred from phases; no GPU trace",
+            )
+        )
+    return tuple(found)
+
+
+def _payload(wire: "object") -> float:
+    import numpy as np
+
+    return float(np.nansum(wire)) / WIRE_PER_PAYLOAD  # type: ignore[arg-type]
+
+
+def _calls(trace: Trace) -> CallSummary:
+    calls = trace.calls
+    if calls.is_empty():
+        return CallSummary()
+    complete = calls.filter("complete")
+    rates = []
+    for _, own in complete.drop_nulls("unlock_ns").group_by("restart"):
+        span_s = (own["unlock_ns"].max() - own["unlock_ns"].min()) / 1e9  # type: ignore[operator]
+        if own.height > 1 and span_s > 0:
+            rates.append((own.height - 1, span_s))
+    workers = complete.drop_nulls("worker")["worker"].value_counts().sort("worker").iter_rows()
+    residual = complete["residual_ms"].median()
+    return CallSummary(
+        count=calls.height,
+        complete=complete.height,
+        failed=int(calls["failed"].sum()),
+        warmup=int(calls["warmup"].sum()),
+        per_s=sum(n for n, _ in rates) / sum(s for _, s in rates) if rates else None,
+        by_worker={str(worker): int(count) for worker, count in workers},
+        residual_ms_median=None if residual is None else float(residual),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,193 @@
+"""What the analysis concludes: plain values, ready for every renderer.
+
+Field names are those of the JSON report (version 1). Rates are payload bytes per second unless the name says
+wire; shares are 0..1; unknown is None.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import polars as pl
+
+Verdict = Literal["supported", "refuted", "undetermined"]
+
+
+@dataclass(frozen=True)
+class Window:
+    """First lock to last unlock, over all GPUs. Before it is `ramp_up_s`, after it `drain_s`: charged to nobody."""
+
+    start_ns: int | None = None
+    end_ns: int | None = None
+    duration_s: float | None = None
+    ramp_up_s: float | None = None
+    drain_s: float | None = None
+
+
+@dataclass(frozen=True)
+class GpuFinding:
+    """One GPU: what it is, what its link carried, and the account of its window."""
+
+    gpu: int
+    name: str | None = None
+    link_gen: int | None = None
+    link_width: int | None = None
+    link_limit_bytes_per_s: float | None = None
+    line_rate_bytes_per_s: float | None = None
+    compute_share: float | None = None
+    copy_only_share: float | None = None
+    idle_share: float | None = None
+    mutex_held_share: float | None = None
+    rx_payload_bytes: float | None = None
+    tx_payload_bytes: float | None = None
+    state_source: str | None = None
+
+
+@dataclass(frozen=True)
+class CallSummary:
+    """Counts of calls. `per_s` is (n-1) / (last - first unlock), summed over restarts."""
+
+    count: int = 0
+    complete: int = 0
+    failed: int = 0
+    warmup: int = 0
+    per_s: float | None = None
+    by_worker: dict[str, int] = field(default_factory=dict)
+    residual_ms_median: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job's stages, from TIMELINE. Seconds; a stage that the log does not show is None."""
+
+    job: str
+    kind: str | None
+    partitions: int
+    done: int
+    queue_s: float | None
+    synth_s: float | None
+    gpu_s: float | None
+    finalise_s: float | None
+    total_s: float | None
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Something that a variable phase goes with: Spearman rank correlation over `n` calls."""
+
+    name: str
+    spearman: float
+    p_value: float
+    n: int
+
+
+@dataclass(frozen=True)
+class PhaseFinding:
+    """One kind of phase over all complete calls."""
+
+    name: str
+    contains_others: bool
+    count: int
+    min_ms: float
+    p5_ms: float
+    median_ms: float
+    mean_ms: float
+    p95_ms: float
+    max_ms: float
+    phase_class: str
+    class_reason: str
+    under_mutex: bool
+    share_of_mutex_held: float | None = None
+    rx_bytes_per_s: dict[str, float] | None = None
+    rx_bytes_per_call_median: float | None = None
+    rx_method: str | None = None
+    sm_share_median: float | None = None
+    transfer: str = "unknown"
+    drivers: tuple[Driver, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A stretch with little compute, with its main cause and where the log shows it."""
+
+    gpu: int
+    start_ns: int
+    end_ns: int
+    duration_ms: float
+    state: str
+    cause: str
+    phase: str | None
+    call: int | None
+    rx_bytes_per_s: float | None
+
+
+@dataclass(frozen=True)
+class CauseTotal:
+    """GPU seconds of the window charged to one cause; `share` is of all lost seconds."""
+
+    cause: str
+    total_s: float
+    share: float
+    copy_only_s: float
+    idle_s: float
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The lost seconds by cause (all of them) and the list of gaps over the threshold."""
+
+    threshold_ms: float
+    count: int = 0
+    total_s: float | None = None
+    below_threshold_s: float | None = None
+    share_of_window: float | None = None
+    by_cause: tuple[CauseTotal, ...] = ()
+    list: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One statement with its number; `supports` is False where it speaks against, `lines` are (input, line) pairs."""
+
+    text: str
+    value: float | None
+    unit: str | None
+    supports: bool
+    lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class HypothesisFinding:
+    """A verdict on one candidate explanation. `lost_s` is None unless it is supported."""
+
+    id: str
+    title: str
+    verdict: Verdict
+    confidence: float
+    lost_s: float | None = None
+    recoverable_s: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    knob: str = ""
+    next_step: str = ""
+
+
+@dataclass
+class Diagnosis:
+    """Everything that a report shows. `states` and `blame` are the frames behind the numbers.
+
+    `states`: gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s; the three add up to the interval.
+    `blame`: gpu, start_ns, end_ns, call, phase, cause, copy_only_s, idle_s; sums to the lost seconds of `states`.
+    `call_bytes`: call, name, rx_payload_bytes, rx_bytes_per_s: what each phase of each call copied.
+    """
+
+    headline: str = ""
+    headline_stable: bool = True
+    window: Window = field(default_factory=Window)
+    gpus: tuple[GpuFinding, ...] = ()
+    calls: CallSummary = field(default_factory=CallSummary)
+    jobs: tuple[Job, ...] = ()
+    phases: tuple[PhaseFinding, ...] = ()
+    gaps: Gaps = field(default_factory=lambda: Gaps(threshold_ms=500.0))
+    hypotheses: tuple[HypothesisFinding, ...] = ()
+    states: pl.DataFrame = field(default_factory=pl.DataFrame)
+    blame: pl.DataFrame = field(default_factory=pl.DataFrame)
+    call_bytes: pl.DataFrame = field(default_factory=pl.DataFrame)

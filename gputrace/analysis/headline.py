@@ -1,0 +1,69 @@
+"""The one sentence: what the GPU did, what it lost most to, and whether that can be said."""
+
+from collections.abc import Iterable
+
+from gputrace.analysis.blame import UNEXPLAINED
+from gputrace.analysis.diagnosis import CauseTotal, Diagnosis, HypothesisFinding
+from gputrace.analysis.hypotheses import ALL
+from gputrace.trace import Trace
+
+_BRIEFS = {hypothesis.id: hypothesis.brief for hypothesis in ALL}
+
+
+def main_cause(by_cause: Iterable[CauseTotal], hypotheses: Iterable[HypothesisFinding]) -> str | None:
+    """The supported cause with most lost seconds; None where the most is charged to something not supported."""
+    supported = {finding.id for finding in hypotheses if finding.verdict == "supported"}
+    first = next(iter(by_cause), None)
+    return first.cause if first is not None and first.cause in supported else None
+
+
+def headline(trace: Trace, diagnosis: Diagnosis) -> str:
+    """One sentence with its number; says what is missing where nothing can be concluded."""
+    if trace.marks.is_empty():
+        return "No prover log was given: what the GPU did is shown, why it was idle cannot be said."
+    if not diagnosis.gpus:
+        return (
+            f"{diagnosis.calls.count} calls were found, but none with the GPU mutex's times: "
+            "add the prover's stderr (CUZK_TIMING lines) to learn where the time goes."
+        )
+    spoken = _computed(diagnosis)
+    cause = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
+    if cause is None:
+        return f"{spoken}; {_no_cause(diagnosis)}"
+    total = next(item for item in diagnosis.gaps.by_cause if item.cause == cause)
+    lost = diagnosis.gaps.total_s or 0.0
+    return f"{spoken}; {total.total_s:.1f} s of the {lost:.1f} s lost ({total.share:.0%}) went to {_BRIEFS[cause]}{_detail(cause, diagnosis)}."
+
+
+def _computed(diagnosis: Diagnosis) -> str:
+    seconds = diagnosis.window.duration_s or 0.0
+    shares = [gpu.compute_share for gpu in diagnosis.gpus if gpu.compute_share is not None]
+    if not shares:
+        return f"In {seconds:.0f} s of GPU time the share of computing is unknown"
+    inferred = any((gpu.state_source or "").startswith("inferred") for gpu in diagnosis.gpus)
+    share = sum(shares) / len(shares)
+    what = "The GPU was" if len(shares) == 1 else f"The {len(shares)} GPUs were"
+    return f"{what} computing {share:.0%} of {seconds:.1f} s" + (" (inferred from phases)" if inferred else "")
+
+
+def _no_cause(diagnosis: Diagnosis) -> str:
+    first = next(iter(diagnosis.gaps.by_cause), None)
+    if first is None:
+        return "nothing was lost."
+    if first.cause == UNEXPLAINED:
+        return f"most of the {diagnosis.gaps.total_s or 0.0:.1f} s lost is unexplained."
+    verdict = next((f for f in diagnosis.hypotheses if f.id == first.cause), None)
+    return (
+        f"the largest loss ({first.total_s:.1f} s) looks like {first.cause}, which is "
+        f"{verdict.verdict if verdict else 'not judged'}" + (f": {verdict.next_step}." if verdict else ".")
+    )
+
+
+def _detail(cause: str, diagnosis: Diagnosis) -> str:
+    if cause != "pageable-h2d":
+        return ""
+    ntt = next((phase for phase in diagnosis.phases if phase.name == "ntt_kernels"), None)
+    line = next((gpu.line_rate_bytes_per_s for gpu in diagnosis.gpus if gpu.line_rate_bytes_per_s), None)
+    if ntt is None or ntt.rx_bytes_per_s is None or line is None:
+        return ""
+    return f" at {ntt.rx_bytes_per_s['median'] / 1e9:.1f} GB/s, where the link reached {line / 1e9:.0f} GB/s"

@@ -1,0 +1,116 @@
+"""a/b/c are copied from pageable memory, through the driver's bounce buffer."""
+
+import polars as pl
+
+from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.hypotheses.case import Case, Hypothesis, gb
+
+_COPY_SM_SHARE = 0.3
+
+
+def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
+    ntt = case.phases.get("ntt_kernels")
+    if ntt is None:
+        return case.finding(
+            hypothesis, "undetermined", [], "take the prover's stderr into the log: it has no CUZK_NTT_H lines"
+        )
+    evidence = [case.charge_evidence(hypothesis.id)]
+    calls = case.trace.calls.filter("complete")
+    pinned, unpinned = int((calls["pinned"] == True).sum()), int((calls["pinned"] == False).sum())  # noqa: E712
+    if pinned + unpinned:
+        evidence.append(
+            Evidence(
+                f"the log says is_pinned=false for {unpinned} of {pinned + unpinned} calls",
+                float(unpinned),
+                "calls",
+                unpinned > pinned,
+            )
+        )
+    if _only_at_start_up(calls):
+        evidence.append(
+            Evidence(
+                f"all {unpinned} pageable calls come before the first pinned one (the pool has no size hint until a "
+                f"synthesis has ended); the {pinned} calls since copy from pinned memory",
+                float(pinned),
+                "calls",
+                False,
+            )
+        )
+        return case.finding(hypothesis, "refuted", evidence)
+    if not case.has_trace:
+        evidence.append(
+            Evidence(f"ntt_kernels takes {ntt.median_ms:.0f} ms (median), the copy or a stall", ntt.median_ms, "ms", True)
+        )
+        return case.finding(
+            hypothesis,
+            "undetermined",
+            evidence,
+            "record a GPU trace beside the log: rx in ntt_kernels tells a slow copy from a stall",
+        )
+    rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else 0.0
+    line = case.line_rate or 0.0
+    copies = rate > case.copy_floor
+    staged = copies and line > 0 and rate < case.thresholds.staged_share * line
+    if copies and line:
+        evidence.append(
+            Evidence(
+                f"rx in ntt_kernels is {gb(rate)} (median), {rate / line:.0%} of the {gb(line)} this run reaches",
+                rate,
+                "bytes/s",
+                staged,
+            )
+        )
+    else:
+        evidence.append(Evidence(f"rx in ntt_kernels is {gb(rate)}: nothing is copied there", rate, "bytes/s", False))
+    if copies and ntt.rx_bytes_per_call_median is not None:
+        evidence.append(
+            Evidence(
+                f"each call copies {ntt.rx_bytes_per_call_median / 1e9:.2f} GB in ntt_kernels (median, measured)",
+                ntt.rx_bytes_per_call_median,
+                "bytes",
+                True,
+            )
+        )
+    if ntt.sm_share_median is not None and case.has_sm:
+        evidence.append(
+            Evidence(
+                f"SMs are active {ntt.sm_share_median:.0%} of ntt_kernels",
+                ntt.sm_share_median,
+                "share",
+                ntt.sm_share_median < _COPY_SM_SHARE,
+            )
+        )
+    sync = case.phases.get("coset_intt_sync")
+    if sync is not None and ntt.phase_class == "variable" and sync.phase_class == "constant":
+        evidence.append(
+            Evidence(
+                f"ntt_kernels varies ({ntt.p5_ms:.0f}-{ntt.p95_ms:.0f} ms) while coset_intt_sync does not "
+                f"({sync.p5_ms:.0f}-{sync.p95_ms:.0f} ms): the copy varies, not the kernels",
+                ntt.p95_ms - ntt.p5_ms,
+                "ms",
+                True,
+            )
+        )
+    if case.weighs(hypothesis.id) and staged:
+        return case.finding(hypothesis, "supported", evidence)
+    return case.finding(hypothesis, "refuted", evidence)
+
+
+def _only_at_start_up(calls: pl.DataFrame) -> bool:
+    known = calls.filter(pl.col("pinned").is_not_null())
+    pinned = known.filter(pl.col("pinned"))
+    unpinned = known.filter(~pl.col("pinned"))
+    return bool(pinned.height and unpinned.height and pinned["call"].min() > unpinned["call"].max())  # type: ignore[operator]
+
+
+HYPOTHESIS = Hypothesis(
+    id="pageable-h2d",
+    title="a/b/c are copied from pageable memory, through the driver's bounce buffer",
+    brief="copying a/b/c from pageable memory",
+    knob=(
+        "synthesise a/b/c into pinned buffers (the engine's pinned pool). Risk: it takes 3 buffers a partition in flight "
+        "of memory that cannot be swapped, and allocating them under load stalls the driver: allocate at start"
+    ),
+    next_step="record one run with the pinned pool on and compare ntt_kernels + coset_intt_sync",
+    judge_with=_judge,
+)

@@ -1,0 +1,50 @@
+"""Freeing pageable a/b/c after the mutex keeps the worker from the next partition."""
+
+from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.hypotheses.case import Case, Hypothesis
+
+
+def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
+    release = case.phases.get("release_abc")
+    if release is None:
+        return case.finding(
+            hypothesis,
+            "undetermined",
+            [],
+            "add the prover's stdout: only 'GPU_TIMING spawn_blocking prove_start' and mutex_held lines show the release",
+        )
+    evidence = [
+        case.charge_evidence(hypothesis.id),
+        Evidence(
+            f"freeing a/b/c after the unlock takes {release.median_ms:.0f} ms (median), up to {release.max_ms:.0f} ms",
+            release.median_ms,
+            "ms",
+            release.median_ms > 10,
+        ),
+    ]
+    workers = case.trace.calls["worker"].drop_nulls().n_unique()
+    if workers > 1:
+        evidence.append(
+            Evidence(
+                f"{workers} workers share the GPU: while one frees, another may hold the mutex",
+                float(workers),
+                "workers",
+                False,
+            )
+        )
+    else:
+        evidence.append(Evidence("one worker: while it frees, nobody uses the GPU", 1.0, "workers", True))
+    return case.finding(hypothesis, "supported" if case.weighs(hypothesis.id) else "refuted", evidence)
+
+
+HYPOTHESIS = Hypothesis(
+    id="release-abc",
+    title="freeing a/b/c after the mutex keeps the worker from its next partition",
+    brief="workers freeing a/b/c before they take the next partition",
+    knob=(
+        "pinned buffers go back to the pool instead of being freed; or a second worker a GPU. "
+        "Risk: pinned memory, or one more partition in memory"
+    ),
+    next_step="run with two workers a GPU, or pinned, and compare the gaps between calls",
+    judge_with=_judge,
+)

@@ -1,0 +1,50 @@
+"""Jobs and their stages, from TIMELINE (or the tracing lines that say the same)."""
+
+import polars as pl
+
+from gputrace.analysis.diagnosis import Job
+from gputrace.trace import Trace
+
+
+def summarise_jobs(trace: Trace) -> tuple[Job, ...]:
+    """One row a job, in order of its first synthesis.
+
+    synth_s: first SYNTH_START to last SYNTH_END. queue_s: mean wait of its partitions between GPU_QUEUE and
+    GPU_PICKUP. gpu_s: seconds its calls held the mutex. finalise_s: last unlock to last GPU_END. total_s: first start
+    to last GPU_END.
+    """
+    if trace.syntheses.is_empty():
+        return ()
+    seconds = 1e9
+    synth = trace.syntheses.group_by("job", maintain_order=True).agg(
+        pl.len().alias("partitions"),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        ((pl.col("picked_up_ns") - pl.col("queued_ns")).mean() / seconds).alias("queue_s"),
+    )
+    calls = trace.calls.group_by("job").agg(
+        pl.col("kind").drop_nulls().first(),
+        pl.col("finish_ns").is_not_null().sum().alias("done"),
+        ((pl.col("unlock_ns") - pl.col("lock_ns")).sum() / seconds).alias("gpu_s"),
+        pl.col("unlock_ns").max().alias("unlock_ns"),
+        pl.col("finish_ns").max().alias("finish_ns"),
+    )
+    table = synth.join(calls, on="job", how="left", maintain_order="left").filter(pl.col("job").is_not_null())
+    return tuple(
+        Job(
+            job=row["job"],
+            kind=row["kind"],
+            partitions=row["partitions"],
+            done=row["done"] or 0,
+            queue_s=row["queue_s"],
+            synth_s=_between(row["start_ns"], row["end_ns"]),
+            gpu_s=row["gpu_s"],
+            finalise_s=_between(row["unlock_ns"], row["finish_ns"]),
+            total_s=_between(row["start_ns"], row["finish_ns"]),
+        )
+        for row in table.iter_rows(named=True)
+    )
+
+
+def _between(start_ns: int | None, end_ns: int | None) -> float | None:
+    return None if start_ns is None or end_ns is None else (end_ns - start_ns) / 1e9

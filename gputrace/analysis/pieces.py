@@ -1,0 +1,106 @@
+"""Cuts time at every edge of samples and segments, and fits what each kind of segment does to what was sampled.
+
+A sample is longer than many phases, so what a phase copied cannot be read off: it is found for all kinds of phases
+together, by non-negative least squares over all samples. Long phases then take the bytes of the samples they cover,
+each sample's bytes being divided in the proportions of the fit, so that no byte is lost or counted twice.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.optimize import lsq_linear
+from scipy.sparse import coo_array
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Elementary stretches of one GPU: each lies in one sample and in at most one segment (-1: none)."""
+
+    seconds: Floats
+    sample: Ints
+    segment: Ints
+
+    @classmethod
+    def cut(cls, samples: pl.DataFrame, segments: pl.DataFrame) -> "Pieces":
+        """Both frames must be sorted by start_ns and belong to one GPU; segments must not overlap."""
+        s0, s1 = samples["start_ns"].to_numpy(), samples["end_ns"].to_numpy()
+        g0, g1 = segments["start_ns"].to_numpy(), segments["end_ns"].to_numpy()
+        edges = np.unique(np.concatenate([s0, s1, g0, g1]))
+        low, high = edges[:-1], edges[1:]
+        middle = low + (high - low) // 2
+        sample = np.searchsorted(s0, middle, side="right") - 1
+        in_sample = (sample >= 0) & (middle < s1[np.maximum(sample, 0)])
+        segment = np.searchsorted(g0, middle, side="right") - 1
+        in_segment = (segment >= 0) & (middle < g1[np.maximum(segment, 0)]) if len(g0) else segment >= 0
+        return cls(
+            ((high - low) / 1e9)[in_sample],
+            sample[in_sample],
+            np.where(in_segment, segment, -1)[in_sample],
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One value per kind; `kinds` are their names, `error` the standard error of each (nan where unknown)."""
+
+    kinds: list[str]
+    value: Floats
+    error: Floats
+
+    def of(self, kind: str) -> float:
+        """The fitted value of a kind, 0 if it was never seen."""
+        return float(self.value[self.kinds.index(kind)]) if kind in self.kinds else 0.0
+
+    def error_of(self, kind: str) -> float:
+        """Standard error of a kind's value."""
+        return float(self.error[self.kinds.index(kind)]) if kind in self.kinds else float("nan")
+
+
+def fit_kinds(
+    weights: Floats, sample: Ints, kind: Ints, kinds: list[str], observed: Floats, highest: float = np.inf
+) -> Fit:
+    """Least squares of `observed[sample] = sum(weights * value[kind])`, 0 <= value <= highest.
+
+    Samples whose observation is nan are left out. Works on the normal equations, so its size is that of the kinds.
+    """
+    seen = ~np.isnan(observed)
+    use = seen[sample] & (kind >= 0)
+    design = coo_array(
+        (weights[use], (sample[use], kind[use])), shape=(len(observed), len(kinds))
+    ).tocsr()
+    target = np.where(seen, observed, 0.0)
+    gram = (design.T @ design).toarray()
+    moment = design.T @ target
+    scale = np.sqrt(np.maximum(np.diag(gram), 1e-30))
+    scaled = gram / np.outer(scale, scale) + 1e-9 * np.eye(len(kinds))
+    root = np.linalg.cholesky(scaled).T
+    right = np.linalg.solve(root.T, moment / scale)
+    value = lsq_linear(root, right, (0.0, np.maximum(highest * scale, 1e-12))).x / scale
+    residual = target - design @ value
+    used = int(seen.sum())
+    variance = float(residual[seen] @ residual[seen]) / max(1, used - len(kinds))
+    error = np.sqrt(np.diag(np.linalg.inv(scaled)) * variance) / scale
+    return Fit(kinds, value, error)
+
+
+def divide(total: Floats, sample: Ints, weights: Floats, seconds: Floats) -> Floats:
+    """Each sample's total over its pieces, in proportion to `weights` (to `seconds` where all weights are 0).
+
+    The parts of a sample add up to its total; nan totals give 0.
+    """
+    size = len(total)
+    by_weight = np.bincount(sample, weights, size)
+    by_time = np.bincount(sample, seconds, size)
+    amount = np.nan_to_num(total)
+    use_time = by_weight[sample] <= 0
+    share = np.where(
+        use_time,
+        seconds / np.maximum(by_time[sample], 1e-30),
+        weights / np.maximum(by_weight[sample], 1e-300),
+    )
+    return amount[sample] * share

@@ -1,0 +1,46 @@
+"""Every threshold that a conclusion rests on, in one value, so that a report can vary them.
+
+`docs/definitions.md` says what each is for and where it comes from.
+"""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Shares are 0..1. The headline is checked with each of these halved and doubled."""
+
+    # Traffic above this share of the link makes the rest of an interval copy-only.
+    copy_link_share: float = 0.01
+    # A gap is a stretch with compute below this, smoothed over `gap_smoothing_s`.
+    gap_compute: float = 0.3
+    gap_smoothing_s: float = 0.2
+    # A cause must take this share of the lost seconds to be called supported.
+    supported_share: float = 0.05
+    # A copy below this share of the run's own line rate is staged, not line-rate.
+    staged_share: float = 0.5
+
+    def variations(self) -> dict[str, "Thresholds"]:
+        """Each threshold halved and doubled, by name."""
+        varied = {}
+        for name in ("copy_link_share", "gap_compute", "gap_smoothing_s", "supported_share", "staged_share"):
+            for factor in (0.5, 2.0):
+                # A share of one excludes nothing: doubling stops there.
+                value = min(getattr(self, name) * factor, 0.95) if name != "gap_smoothing_s" else self.gap_smoothing_s * factor
+                varied[f"{name} x {factor:g}"] = replace(self, **{name: value})
+        return varied
+
+
+# Below these, statistics are not given a meaning.
+MIN_CALLS = 8
+VARIABLE_SPREAD_SHARE = 0.15
+VARIABLE_SPREAD_MS = 5.0
+NEGLIGIBLE_SHARE_OF_HELD = 0.01
+# A phase shorter than this many samples gets its bytes from the joint fit.
+OVERLAP_SAMPLES = 3
+# Allocations of pinned buffers less than this apart are one burst.
+ALLOC_BURST_GAP_S = 6.0
+# A phase this much longer than usual while buffers are allocated is stalled by that.
+STALLED_FACTOR = 1.5
+# ntt_kernels below this share of ntt_kernels + coset_intt_sync: the copy ran in coset_intt_sync (pinned memory).
+COPY_IN_SYNC_SHARE = 0.1

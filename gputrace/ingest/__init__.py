@@ -1,0 +1,1 @@
+"""Bytes to marks and samples. Knows formats, not provers."""

@@ -1,0 +1,140 @@
+"""Loads the format descriptions in `parsers/`: checks their shape here, their samples in `prove`."""
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gputrace.errors import InputError
+from gputrace.resources import parsers_dir
+
+
+@dataclass(frozen=True)
+class EventRule:
+    """Tells one record of a family: by a key that only it has, by how its message begins, or by its level."""
+
+    name: str
+    key: str | None = None
+    text: str | None = None
+    level: str | None = None
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """A family of log records. `needles` are byte strings one of which every line of the family holds."""
+
+    name: str
+    title: str
+    needles: tuple[str, ...]
+    pattern: str
+    events: tuple[EventRule, ...]
+    ids: dict[str, str | list[str]]
+    samples: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class WrapperFormat:
+    """What a collector puts around each line: a JSON object or a prefix."""
+
+    name: str
+    title: str
+    layout: str
+    pattern: str | None = None
+    text_key: str | None = None
+    time_key: str | None = None
+    stream_key: str | None = None
+    samples: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """Where a canonical reading comes from: header name (regular expression) and the unit it is in."""
+
+    target: str
+    header: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """A sampler's table. `required` headers tell it from other tables."""
+
+    name: str
+    title: str
+    layout: str
+    required: tuple[str, ...]
+    columns: tuple[TableColumn, ...]
+    time: dict[str, str]
+    samples: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Formats:
+    """All formats known, by kind."""
+
+    records: tuple[RecordFormat, ...] = ()
+    wrappers: tuple[WrapperFormat, ...] = ()
+    tables: tuple[TableFormat, ...] = field(default=())
+
+
+def _load_records(raw: dict[str, Any]) -> RecordFormat:
+    return RecordFormat(
+        name=raw["name"],
+        title=raw["title"],
+        needles=tuple(raw["needles"]),
+        pattern=raw["pattern"],
+        events=tuple(EventRule(**event) for event in raw.get("event", [])),
+        ids=raw.get("ids", {}),
+        samples=tuple(raw["sample"]),
+    )
+
+
+def _load_wrapper(raw: dict[str, Any]) -> WrapperFormat:
+    known = {key: raw.get(key) for key in ("pattern", "text_key", "time_key", "stream_key")}
+    return WrapperFormat(
+        name=raw["name"], title=raw["title"], layout=raw["layout"], samples=tuple(raw["sample"]), **known
+    )
+
+
+def _load_table(raw: dict[str, Any]) -> TableFormat:
+    return TableFormat(
+        name=raw["name"],
+        title=raw["title"],
+        layout=raw["layout"],
+        required=tuple(raw["required"]),
+        columns=tuple(TableColumn(target=target, **spec) for target, spec in raw["columns"].items()),
+        time=raw["time"],
+        samples=tuple(raw["sample"]),
+    )
+
+
+_LOADERS = {"records": _load_records, "wrapper": _load_wrapper, "table": _load_table}
+
+
+def load_format(path: Path) -> RecordFormat | WrapperFormat | TableFormat:
+    """One format description. Raises `InputError` naming the file and what is wrong with it."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a format description: {error}") from error
+    kind = raw.get("kind")
+    if kind not in _LOADERS:
+        raise InputError(f"{path}: kind is {kind!r}; it must be one of {', '.join(_LOADERS)}")
+    if not raw.get("sample"):
+        raise InputError(f"{path}: no [[sample]]: a format must carry samples that prove it")
+    try:
+        return _LOADERS[kind](raw)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path}: {kind} description lacks or misspells {error}") from error
+
+
+@cache
+def bundled_formats() -> Formats:
+    """All formats of `parsers/`, in order of name."""
+    loaded = [load_format(path) for path in sorted(parsers_dir().glob("*.toml"))]
+    return Formats(
+        records=tuple(f for f in loaded if isinstance(f, RecordFormat)),
+        wrappers=tuple(f for f in loaded if isinstance(f, WrapperFormat)),
+        tables=tuple(f for f in loaded if isinstance(f, TableFormat)),
+    )

@@ -1,0 +1,246 @@
+"""Log text to marks: finds the lines that matter, takes them apart in columns, counts what it does not know."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from gputrace import schema
+from gputrace.ingest.formats import EventRule, Formats, RecordFormat, WrapperFormat
+from gputrace.ingest.opening import ByteSource
+from gputrace.ingest.torn import LineAt, find_torn, stitch
+from gputrace.ingest.wrappers import unwrap, utc_ns
+
+_VALUE = r'[A-Za-z_]\w*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
+_WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
+# A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
+_TORN_REACH_LINES = 200
+
+
+@dataclass
+class LogResult:
+    """What one log gave: its marks and the counts of what was not understood."""
+
+    marks: pl.DataFrame
+    lines: int = 0
+    torn_repaired: int = 0
+    torn_lost: int = 0
+    unrecognised: int = 0
+    unrecognised_lines: list[int] = field(default_factory=list)
+
+
+def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Expr | None) -> pl.Expr:
+    # The longest text first: one message may begin like another.
+    ordered = sorted(rules, key=lambda rule: -len(rule.text or ""))
+    chosen: pl.Expr = pl.lit(None, pl.String)
+    for rule in reversed(ordered):
+        if rule.text is not None:
+            condition = body.str.starts_with(rule.text)
+        elif rule.key is not None:
+            condition = body.str.contains(rf"(?:^|\s){rule.key}=")
+        else:
+            condition = level == rule.level if level is not None else pl.lit(False)
+        chosen = pl.when(condition).then(pl.lit(rule.name)).otherwise(chosen)
+    return chosen
+
+
+def _number_after(text: pl.Expr, keys: str | list[str]) -> pl.Expr:
+    names = "|".join([keys] if isinstance(keys, str) else keys)
+    return text.str.extract(rf"\b(?:{names})=(?:Some\()?(\d+)").cast(pl.Int32, strict=False)
+
+
+def _job_after(text: pl.Expr, key: str) -> pl.Expr:
+    quoted = text.str.extract(rf'\b{key}="((?:[^"\\]|\\.)*)"').str.replace_all(r"\\(.)", "$1")
+    # A bare id is the caller's text, blanks and brackets included: it ends at the next key or at the span's end.
+    bare = text.str.extract(rf"\b{key}=([^\"].*?)(?: [a-z_]+=|\}}|$)")
+    return pl.coalesce(quoted, bare)
+
+
+def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
+    """The marks among `lines` that belong to `family`.
+
+    Before: line, text, stream, arrival_ns, repaired. After: the columns of `schema.MARKS` less `source`. A line that
+    fits the family's pattern but no event has a null event.
+    """
+    groups = [part.split(">")[0] for part in family.pattern.split("(?P<")[1:]]
+    parsed = lines.with_columns(pl.col("text").str.extract_groups(family.pattern).alias("_g")).filter(
+        pl.col("_g").struct.field("body").is_not_null()
+    )
+    body = pl.col("_g").struct.field("body")
+    ids_from = body
+    if "span" in groups:
+        ids_from = pl.concat_str(pl.col("_g").struct.field("span").fill_null(""), body)
+    level = pl.col("_g").struct.field("level") if "level" in groups else None
+    event = (
+        pl.col("_g").struct.field("event")
+        if "event" in groups
+        else _event_expression(family.events, body, level)
+    )
+    job = (
+        pl.col("_g").struct.field("job")
+        if "job" in groups
+        else _job_after(ids_from, str(family.ids["job"]))
+        if "job" in family.ids
+        else pl.lit(None, pl.String)
+    )
+    pairs = (
+        ids_from.str.extract_all(_VALUE)
+        .list.eval(
+            pl.struct(
+                pl.element().str.extract(r"^(\w+)=", 1).alias("key"),
+                pl.element().str.extract(r'^\w+="?(?s)(.*?)"?$', 1).alias("value"),
+            )
+        )
+        .list.eval(pl.element().filter(~pl.element().struct.field("key").is_in(_WITHOUT_ID_KEYS)))
+    )
+    numbers = {
+        name: _number_after(ids_from, family.ids[name]) if name in family.ids else pl.lit(None, pl.Int32)
+        for name in ("worker", "partition", "gpu")
+    }
+    return parsed.select(
+        "line",
+        "stream",
+        pl.lit(family.name).alias("family"),
+        event.alias("event"),
+        (utc_ns(pl.col("_g").struct.field("time")) if "time" in groups else pl.lit(None, pl.Int64)).alias(
+            "log_ns"
+        ),
+        "arrival_ns",
+        (
+            pl.col("_g").struct.field("offset_ms").cast(pl.Int64, strict=False)
+            if "offset_ms" in groups
+            else pl.lit(None, pl.Int64)
+        ).alias("offset_ms"),
+        job.alias("job"),
+        numbers["worker"].alias("worker"),
+        numbers["partition"].alias("partition"),
+        numbers["gpu"].alias("gpu"),
+        pairs.alias("values"),
+        "repaired",
+    )
+
+
+def needle_pattern(formats: Formats) -> str:
+    """A pattern that every line of interest matches, and few others do."""
+    needles = {needle for family in formats.records for needle in family.needles}
+    escaped = (needle.replace("(", r"\(").replace(")", r"\)") for needle in sorted(needles))
+    return "|".join(escaped)
+
+
+def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, list[int]]:
+    """Marks of all families among whole (not torn) lines, and the numbers of lines of a family not understood.
+
+    Before: line, text, stream, arrival_ns, repaired.
+    """
+    found, unknown = [], []
+    for family in formats.records:
+        own = lines.filter(pl.col("text").str.contains_any(list(family.needles)))
+        marks = parse_family(own, family)
+        prefix = family.needles[0]
+        if family.name == "tracing":
+            told = marks["event"].is_not_null()
+            lost = marks.filter(~told).join(own, on="line").filter(pl.col("text").str.contains("(?:GPU|FIN)_TIMING "))
+            unknown.extend(lost["line"].to_list())
+            found.append(marks.filter(told))
+            continue
+        begun = own.filter(pl.col("text").str.starts_with(prefix))
+        unknown.extend(begun.join(marks, on="line", how="anti")["line"].to_list())
+        unknown.extend(marks.filter(pl.col("event").is_null())["line"].to_list())
+        found.append(marks.with_columns(pl.col("event").fill_null("unknown")))
+    return pl.concat(found), unknown
+
+
+def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
+    """Lines of a chunk: line, raw. Bytes that are not UTF-8 become U+FFFD."""
+    try:
+        frame = pl.read_lines(chunk, name="raw")
+    except pl.exceptions.ComputeError:
+        frame = pl.read_lines(chunk.decode("utf-8", errors="replace").encode(), name="raw")
+    return frame.with_row_index("line", offset=first_line)
+
+
+def read_log(
+    source: ByteSource,
+    wrapper: WrapperFormat | None,
+    formats: Formats,
+    progress: Callable[[int], None] = lambda _: None,
+) -> LogResult:
+    """All marks of one log, in its order. Memory is bounded by one chunk and by the lines of interest."""
+    pattern = needle_pattern(formats)
+    result = LogResult(schema.MARKS.empty())
+    parts: list[pl.DataFrame] = []
+    carried = b""
+    for chunk, last in _with_last(source.chunks()):
+        progress(len(chunk))
+        frame = _decode(carried + chunk, result.lines + 1)
+        kept = frame.filter(pl.col("raw").str.contains(pattern))
+        lines = unwrap(kept, wrapper)
+        torn = find_torn(lines)
+        carried = b""
+        if torn and not last and frame["line"][-1] - torn[-1] < _TORN_REACH_LINES:
+            # The record's other pieces may be in the next chunk: leave it, and all after it, for then.
+            first = _first_of_cluster(torn, frame["line"][-1])
+            rest = frame.filter(pl.col("line") >= first)
+            carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
+            frame = frame.filter(pl.col("line") < first)
+            lines = lines.filter(pl.col("line") < first)
+            torn = [line for line in torn if line < first]
+        result.lines += frame.height
+        whole = lines.with_columns(pl.lit(False).alias("repaired"))
+        if torn:
+            whole = _repair(frame, whole, torn, wrapper, result)
+        marks, unknown = parse_lines(whole, formats)
+        parts.append(marks)
+        result.unrecognised += len(unknown)
+        result.unrecognised_lines.extend(unknown[: max(0, 20 - len(result.unrecognised_lines))])
+    if parts:
+        result.marks = schema.MARKS.fit(pl.concat(parts).sort("line", maintain_order=True))
+    return result
+
+
+def _first_of_cluster(torn: list[int], end: int) -> int:
+    """The first torn line of those that lie close to the chunk's end, each within reach of the next."""
+    first = end
+    for line in reversed(torn):
+        if first - line >= _TORN_REACH_LINES:
+            break
+        first = line
+    return first
+
+
+def _with_last(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    previous: bytes | None = None
+    for chunk in chunks:
+        if previous is not None:
+            yield previous, False
+        previous = chunk
+    if previous is not None:
+        yield previous, True
+
+
+def _repair(
+    frame: pl.DataFrame,
+    whole: pl.DataFrame,
+    torn: list[int],
+    wrapper: WrapperFormat | None,
+    result: LogResult,
+) -> pl.DataFrame:
+    """`whole` with the torn lines replaced by the records and lines that they were made of."""
+    first = int(frame["line"][0])
+    consumed: set[int] = set()
+    restored: list[LineAt] = []
+    for head in torn:
+        if head in consumed:
+            continue
+        window = unwrap(frame.slice(head - first, _TORN_REACH_LINES), wrapper)
+        outcome = stitch([LineAt(*row) for row in window.iter_rows()])
+        consumed |= outcome.consumed
+        restored.extend(outcome.restored)
+        result.torn_repaired += outcome.repaired
+        result.torn_lost += outcome.lost
+    pieces = pl.DataFrame(
+        [(p.line, p.text, p.stream, p.arrival_ns, p.repaired) for p in restored],
+        schema={**whole.schema},
+        orient="row",
+    )
+    return pl.concat([whole.filter(~pl.col("line").is_in(list(consumed))), pieces])

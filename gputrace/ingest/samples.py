@@ -1,0 +1,283 @@
+"""Readings of one sampler to samples: wire bytes over an interval, whatever the source was.
+
+Sources of PCIe bytes, best first; one is used for a whole input, so that sums stay comparable:
+
+counters   free-running 32-bit wire-byte counters. They wrap every 4.29 GB: 71 ms at Gen5 x16 line rate, so a step of
+           0.1 s may hide a wrap. Wraps are added only where the run's total then agrees better with GPM's total
+           (choosing them step by step overcounts by up to 20 %, because GPM lags by one to two steps).
+gpm        a mean rate over the step; reads 0.6 % low and lags.
+window     a 20 ms reading of a rate: coverage 0.2 at 0.1 s steps.
+
+SM activity is GPM's, moved by the lag that makes GPM's PCIe bytes fit the counters best.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gputrace import schema
+from gputrace.trace import GpuInfo, Quality
+
+COUNTER_MODULUS = 1 << 32
+# Payload = wire / factor, (MPS + 20) / MPS at a 256-byte payload; measured 1.0781 on an H200.
+WIRE_PER_PAYLOAD = (256 + 20) / 256
+# GPM's bytes against the counters', measured on an H200 over copies of known size.
+GPM_PER_COUNTER = 0.994
+WINDOW_S = 0.020
+# What one PCIe lane carries one way, by generation (line code taken off), bytes/s.
+LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+# A reading may exceed the limit by the clock error of a step; above this it is not believed.
+LIMIT_TOLERANCE = 1.02
+_DEFAULT_LAG_S = 0.1
+_MAX_LAG_S = 0.4
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What one input's readings became; `cadence_s` is the median step."""
+
+    samples: pl.DataFrame
+    host: pl.DataFrame
+    gpus: list[GpuInfo]
+    cadence_s: float
+
+
+def link_limit_bytes_per_s(gen: int | None, width: int | None) -> float | None:
+    """What the link carries one way, wire bytes a second; None where generation or width is unknown."""
+    lane = LANE_BYTES_PER_S.get(gen or 0)
+    return lane * width if lane and width else None
+
+
+def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality) -> Sampled:
+    """Samples, host rows and GPUs of one input.
+
+    Before: time_ns and canonical reading columns (`gputrace.ingest.tables`), `gpu` absent for one GPU. After: the
+    SAMPLES and HOST frames. Counts of wraps, ambiguous steps and holes are added to `quality`.
+    """
+    if "gpu" not in readings.columns:
+        readings = readings.with_columns(pl.lit(0.0).alias("gpu"))
+    frames, gpus, cadences = [], [], []
+    for (gpu,), rows in readings.group_by("gpu", maintain_order=True):
+        ordered = rows.sort("time_ns").unique("time_ns", keep="first", maintain_order=True)
+        number = int(float(str(gpu))) if gpu is not None else 0
+        frame, info, cadence = _one_gpu(number, ordered, names.get(number), quality)
+        frames.append(frame)
+        gpus.append(info)
+        cadences.append(cadence)
+    first = readings.filter(pl.col("gpu") == readings["gpu"][0]).sort("time_ns")
+    return Sampled(pl.concat(frames), _host(first), gpus, float(np.median(cadences)))
+
+
+def _column(rows: pl.DataFrame, name: str) -> Floats | None:
+    if name not in rows.columns or rows[name].null_count() == rows.height:
+        return None
+    return rows[name].cast(pl.Float64).to_numpy().astype(np.float64)
+
+
+def _one_gpu(gpu: int, rows: pl.DataFrame, name: str | None, quality: Quality) -> tuple[pl.DataFrame, GpuInfo, float]:
+    time_ns = rows["time_ns"].to_numpy().astype(np.int64)
+    gen, width = _highest(rows, "link_gen"), _highest(rows, "link_width")
+    limit = link_limit_bytes_per_s(gen, width)
+    pcie = _choose_pcie(rows, time_ns, limit, quality)
+    start_ns, end_ns = pcie.end_ns[:-1], pcie.end_ns[1:]
+    step_s = (end_ns - start_ns) / 1e9
+    cadence_s = float(np.median(step_s)) if len(step_s) else 0.0
+    quality.samples += len(start_ns)
+    if cadence_s:
+        quality.samples_missing += int(np.sum(np.maximum(0, np.rint(step_s / cadence_s) - 1)))
+    over = np.zeros(len(start_ns), dtype=bool)
+    if limit is not None:
+        for wire in (pcie.rx, pcie.tx):
+            bad = wire / np.maximum(step_s, 1e-9) > limit * LIMIT_TOLERANCE
+            over |= bad
+            wire[bad] = np.nan
+    if over.any():
+        quality.notice("rate-above-link", "readings above what the link can carry were not believed", int(over.sum()))
+    sm = _sm_active(rows, pcie, start_ns, end_ns)
+    columns: dict[str, object] = {
+        "gpu": np.full(len(start_ns), gpu),
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "rx_wire_bytes": pcie.rx,
+        "tx_wire_bytes": pcie.tx,
+        "coverage": pcie.coverage,
+        "sm_active": sm,
+        "over_limit": over,
+    }
+    for target in ("gpu_util", "sm_clock_mhz", "power_w", "memory_used_mib", "link_gen", "link_width"):
+        values = _column(rows, target)
+        if values is not None:
+            columns[target] = values[1:]
+    frame = schema.SAMPLES.fit(pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None)))
+    sm_source = "gpm" if sm is not None else "utilization.gpu" if "gpu_util" in columns else None
+    return frame, GpuInfo(gpu, name, gen, width, limit, pcie.source, sm_source), cadence_s
+
+
+def _highest(rows: pl.DataFrame, column: str) -> int | None:
+    # A link falls back to Gen1 when idle: what it reached says what it is.
+    return int(rows[column].max()) if column in rows.columns and rows[column].count() else None  # type: ignore[arg-type]
+
+
+@dataclass
+class _Pcie:
+    """Bytes per step between consecutive `end_ns` (n+1 of them for n steps)."""
+
+    source: str | None
+    end_ns: Ints
+    rx: Floats
+    tx: Floats
+    coverage: Floats
+    lag_s: float = _DEFAULT_LAG_S
+
+
+def _gpm_end_ns(rows: pl.DataFrame, time_ns: Ints) -> Ints:
+    """When GPM was read: at the end of a row, where the row says how long it took."""
+    took = _column(rows, "row_us")
+    return time_ns if took is None else time_ns + (np.nan_to_num(took) * 1e3).astype(np.int64)
+
+
+def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality: Quality) -> _Pcie:
+    rx_counter, tx_counter = _column(rows, "rx_counter_bytes"), _column(rows, "tx_counter_bytes")
+    gpm_rx, gpm_tx = _column(rows, "gpm_rx_bytes_per_s"), _column(rows, "gpm_tx_bytes_per_s")
+    empty = np.full(max(0, len(time_ns) - 1), np.nan)
+    if rx_counter is not None and tx_counter is not None and len(np.unique(rx_counter)) > 1:
+        stamped = _column(rows, "counter_time_ns")
+        end_ns = time_ns if stamped is None else stamped.astype(np.int64)
+        rx = np.diff(rx_counter) % COUNTER_MODULUS
+        tx = np.diff(tx_counter) % COUNTER_MODULUS
+        pcie = _Pcie("counters", end_ns, rx, tx, np.where(np.isnan(rx), np.nan, 1.0))
+        if gpm_rx is not None and gpm_tx is not None:
+            pcie.lag_s = _lag_s(rows, time_ns, end_ns, tx, gpm_tx)
+            _add_wraps(pcie, rows, time_ns, gpm_rx, limit, quality)
+        elif limit is not None:
+            room = limit * np.diff(end_ns) / 1e9 - rx
+            quality.counter_ambiguous += int(np.sum(room > COUNTER_MODULUS))
+        return pcie
+    if rx_counter is not None:
+        quality.notice("sensor-dead", "the PCIe byte counters never change: the sensor is dead, not the link")
+    if gpm_rx is not None and gpm_tx is not None:
+        lag_ns = int(_DEFAULT_LAG_S * 1e9)
+        end_ns = _gpm_end_ns(rows, time_ns) - lag_ns
+        step_s = np.diff(end_ns) / 1e9
+        quality.notice("gpm-lag-assumed", "GPM's PCIe rates lag by an unknown time; 0.1 s was assumed")
+        return _Pcie(
+            "gpm",
+            end_ns,
+            gpm_rx[1:] * step_s / GPM_PER_COUNTER,
+            gpm_tx[1:] * step_s / GPM_PER_COUNTER,
+            np.where(np.isnan(gpm_rx[1:]), np.nan, 1.0),
+        )
+    window_rx, window_tx = _column(rows, "rx_window_bytes_per_s"), _column(rows, "tx_window_bytes_per_s")
+    if window_rx is not None:
+        step_s = np.diff(time_ns) / 1e9
+        coverage = np.minimum(1.0, WINDOW_S / np.maximum(step_s, 1e-9))
+        quality.notice(
+            "pcie-windows",
+            f"PCIe rates are 20 ms readings: {float(np.median(coverage)):.0%} of the time was seen, bursts are missed",
+        )
+        tx = empty.copy() if window_tx is None else window_tx[1:] * step_s
+        return _Pcie("window", time_ns, window_rx[1:] * step_s, tx, coverage)
+    quality.notice("no-pcie", "this trace has no PCIe readings: what was copied cannot be known from it")
+    return _Pcie(None, time_ns, empty.copy(), empty.copy(), np.zeros(len(empty)))
+
+
+def _lag_s(rows: pl.DataFrame, time_ns: Ints, counter_ns: Ints, tx: Floats, gpm_tx: Floats) -> float:
+    """By how much GPM lags: where its bytes fit the counters' best. tx is used because it never wraps at 0.1 s."""
+    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(tx))])
+    end_ns = _gpm_end_ns(rows, time_ns)[1:]
+    length_ns = _gpm_interval_ns(rows, time_ns)[1:]
+    seen = np.nan_to_num(gpm_tx[1:]) * length_ns / 1e9
+    if len(seen) < 30 or np.std(seen) == 0:
+        return _DEFAULT_LAG_S
+    best_lag, best_fit = _DEFAULT_LAG_S, 0.0
+    for lag in np.arange(-0.05, _MAX_LAG_S, 0.01):
+        end = end_ns - lag * 1e9
+        predicted = np.interp(end, counter_ns, total) - np.interp(end - length_ns, counter_ns, total)
+        fit = float(np.corrcoef(predicted, seen)[0, 1]) if np.std(predicted) else 0.0
+        if fit > best_fit:
+            best_lag, best_fit = float(lag), fit
+    return best_lag
+
+
+def _gpm_interval_ns(rows: pl.DataFrame, time_ns: Ints) -> Floats:
+    interval = _column(rows, "gpm_interval_ms")
+    if interval is not None:
+        return np.nan_to_num(interval) * 1e6
+    steps = np.diff(time_ns).astype(np.float64)
+    return np.concatenate([steps[:1], steps])
+
+
+def _add_wraps(
+    pcie: _Pcie, rows: pl.DataFrame, time_ns: Ints, gpm_rx: Floats, limit: float | None, quality: Quality
+) -> None:
+    """Adds whole wraps to the rx steps, as many as GPM's total asks for, where GPM's nearby sum lacks most."""
+    step_s = np.diff(pcie.end_ns) / 1e9
+    gpm_end = _gpm_end_ns(rows, time_ns) - pcie.lag_s * 1e9
+    length_ns = _gpm_interval_ns(rows, time_ns)
+    gpm_bytes = np.nan_to_num(gpm_rx) * length_ns / 1e9 / GPM_PER_COUNTER
+    # GPM's bytes laid on the counters' steps, through their running sum.
+    knots = np.concatenate([[gpm_end[0] - length_ns[0]], gpm_end])
+    total = np.concatenate([[0.0], np.cumsum(gpm_bytes)])
+    expected = np.diff(np.interp(pcie.end_ns, knots, total))
+    base = np.nan_to_num(pcie.rx)
+    room = np.full(len(base), np.inf) if limit is None else limit * LIMIT_TOLERANCE * step_s - base
+    most = np.maximum(0, np.floor(room / COUNTER_MODULUS)).astype(np.int64)
+    wanted = int(np.rint((expected.sum() - base.sum()) / COUNTER_MODULUS))
+    added = np.zeros(len(base), dtype=np.int64)
+    neighbourhood = np.ones(3)
+    lacking = expected - base
+    if wanted > 0:
+        for _ in range(wanted):
+            near = np.convolve(lacking - added * COUNTER_MODULUS, neighbourhood, mode="same")
+            own = lacking - added * COUNTER_MODULUS
+            # The neighbourhood says that bytes are missing here, the step itself where.
+            score = np.where(added < most, near + own, -np.inf)
+            step = int(np.argmax(score))
+            if not np.isfinite(score[step]) or score[step] <= 0:
+                break
+            added[step] += 1
+    pcie.rx = pcie.rx + added * COUNTER_MODULUS
+    left = np.abs(np.convolve(lacking - added * COUNTER_MODULUS, neighbourhood, mode="same"))
+    ambiguous = (most > 0) & (left > COUNTER_MODULUS / 2)
+    quality.counter_wraps += int(added.sum())
+    quality.counter_ambiguous += int(ambiguous.sum())
+
+
+def _sm_active(rows: pl.DataFrame, pcie: _Pcie, start_ns: Ints, end_ns: Ints) -> Floats | None:
+    """SM activity on the samples' intervals, 0..1, conserving its running sum."""
+    active = _column(rows, "gpm_sm_active")
+    if active is None:
+        return None
+    time_ns = rows["time_ns"].to_numpy().astype(np.int64)
+    read_ns = _gpm_end_ns(rows, time_ns) - pcie.lag_s * 1e9
+    length_ns = np.concatenate([_gpm_interval_ns(rows, time_ns)[:1], np.diff(read_ns)])
+    total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(active) * length_ns)])
+    knots = np.concatenate([[read_ns[0] - length_ns[0]], read_ns])
+    span = np.interp(end_ns, knots, total) - np.interp(start_ns, knots, total)
+    share = np.clip(span / np.maximum(end_ns - start_ns, 1), 0.0, 1.0)
+    share[(end_ns < knots[0]) | (start_ns > knots[-1])] = np.nan
+    return np.asarray(share, dtype=np.float64)
+
+
+def _host(rows: pl.DataFrame) -> pl.DataFrame:
+    time_ns = rows["time_ns"]
+    if "host_cpu_share" not in rows.columns or rows.height < 2:
+        return schema.HOST.empty()
+    step_s = (time_ns.diff().cast(pl.Float64) / 1e9)[1:]
+    faults = rows["host_page_faults"].diff()[1:] / step_s if "host_page_faults" in rows.columns else None
+    return schema.HOST.fit(
+        pl.DataFrame(
+            {
+                "start_ns": time_ns[:-1],
+                "end_ns": time_ns[1:],
+                "cpu_share": rows["host_cpu_share"][1:],
+                "memory_used_mib": rows["host_memory_used_mib"][1:] if "host_memory_used_mib" in rows.columns else None,
+                "page_faults_per_s": faults,
+            }
+        )
+    )

@@ -1,0 +1,190 @@
+"""Which partition a block belongs to, and which floating lines belong to which call.
+
+Blocks carry no worker and no partition. What ties one to an attempt: order (its start is written before the lock's
+line, its end and its worker's next pickup after the unlock's line), arithmetic (`prove_start >= total_start_fn`), and
+time (entry + pre_lock + mutex_wait is the lock; a worker that waited gets the mutex the moment the holder lets go).
+Blocks of one GPU form a chain in which the lock's time depends on the block before, so the assignment with the
+smallest total residual is found by following the best partial assignments along the chain.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+from gputrace.rebuild.attempts import Attempt
+from gputrace.rebuild.blocks import Block
+
+# Costs in ms. Printing and scheduling move a line by a few ms; a block without a partition costs more than any
+# disagreement that a right binding was seen to have.
+JITTER_MS = 5.0
+_UNBOUND_MS = 200.0
+_IMPOSSIBLE_MS = 10_000.0
+_MOST_MS = 2_000.0
+_BEAM = 48
+
+
+@dataclass(frozen=True)
+class TimeBounds:
+    """When a position of the log was written, from the lines around it that have a time (ns)."""
+
+    orders: list[int]
+    lowest_ns: list[float]
+    highest_ns: list[float]
+
+    @classmethod
+    def of(cls, known: Sequence[tuple[int, float]]) -> "TimeBounds":
+        """Bounds from positions with known times; small disorder among them is allowed for."""
+        ordered = sorted(known)
+        times = np.array([time for _, time in ordered], dtype=np.float64)
+        lowest = np.maximum.accumulate(times) if len(times) else times
+        highest = np.minimum.accumulate(times[::-1])[::-1] if len(times) else times
+        return cls([order for order, _ in ordered], lowest.tolist(), highest.tolist())
+
+    def miss_ms(self, order: int, time_ns: float) -> float:
+        """How far `time_ns` lies outside what the lines around `order` allow, ms."""
+        at = bisect_left(self.orders, order)
+        miss = 0.0
+        if at > 0:
+            miss = max(miss, (self.lowest_ns[at - 1] - time_ns) / 1e6 - JITTER_MS)
+        if at < len(self.orders):
+            miss = max(miss, (time_ns - self.highest_ns[at]) / 1e6 - JITTER_MS)
+        return miss
+
+
+@dataclass
+class _Partial:
+    """A partial assignment: what it cost, when the mutex was last free, what it used, and how it came about."""
+
+    cost: float
+    unlock_ns: float | None
+    used: frozenset[int]
+    choice: int | None
+    choice_cost: float
+    before: "_Partial | None"
+
+
+def _fit(block: Block, attempt: Attempt, free_ns: float | None, bounds: TimeBounds) -> tuple[float, float | None]:
+    """Cost in ms of binding the two, and the unlock time that follows."""
+    cost = 0.0
+    total = block.ms.get("total_start_fn_ms")
+    lower = total if total is not None else block.ms.get("gpu_total_ms")
+    if attempt.prove_start_ms is not None and lower is not None:
+        release_ms = attempt.prove_start_ms - lower
+        # Adjacency: of two that fit alike, the one that returns sooner after the unlock.
+        cost += _IMPOSSIBLE_MS - release_ms if release_ms < -1 else release_ms * 1e-3
+    entry_ns = attempt.entry_ns
+    held = block.held_ms
+    if entry_ns is None or held is None:
+        return cost, None
+    before_lock = block.before_lock_ms
+    if before_lock is None:
+        # Old builds: only that the block follows the entry and ends before the proof is finished.
+        return cost + max(0.0, bounds.miss_ms(block.order_unlocked, entry_ns + held * 1e6)) * 1e-2, None
+    lock_ns = entry_ns + (before_lock + 1.0) * 1e6
+    unlock_ns = lock_ns + (held + 0.5) * 1e6
+    if free_ns is not None:
+        late_ms = (lock_ns - free_ns) / 1e6
+        waited = block.ms.get("mutex_wait_ms", 0) > 1
+        cost += min(_MOST_MS, -late_ms if late_ms < 0 else late_ms if waited else 0.0)
+    for event, at_ns in (("mutex_acquired", lock_ns), ("mutex_released", unlock_ns)):
+        if event in block.arrivals:
+            cost += min(_MOST_MS, abs(at_ns - block.arrivals[event]) / 1e6)
+        elif event in block.orders:
+            cost += min(_MOST_MS, bounds.miss_ms(block.orders[event], at_ns))
+    return cost, unlock_ns
+
+
+def bind_blocks(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -> list[tuple[int | None, float]]:
+    """For each block the index of its attempt (None if none fits) and the residual of that choice in ms.
+
+    `blocks` are those of one GPU, in order.
+    """
+    by_start = sorted(
+        (i for i, a in enumerate(attempts) if a.start_order is not None), key=lambda i: attempts[i].start_order or 0
+    )
+    untimed = [i for i, a in enumerate(attempts) if a.start_order is None and a.spawned_ns is not None]
+    coming, open_now = 0, list[int]()
+    beam = [_Partial(0.0, None, frozenset(), None, 0.0, None)]
+    restart = blocks[0].restart if blocks else 0
+    for position, block in enumerate(blocks):
+        while coming < len(by_start) and (attempts[by_start[coming]].start_order or 0) < block.order_locked:
+            open_now.append(by_start[coming])
+            coming += 1
+        open_now = [i for i in open_now if attempts[i].closed_order > block.order_unlocked]
+        candidates = [i for i in open_now if attempts[i].restart == block.restart]
+        if not by_start:
+            # Tracing alone: no order to go by. Returns come in order of unlocks, give or take the workers.
+            candidates = untimed[max(0, position - 2) : position + 3]
+        if block.restart != restart:
+            restart = block.restart
+            beam = [_Partial(p.cost, None, p.used, p.choice, p.choice_cost, p.before) for p in beam]
+        beam = _step(beam, block, candidates, attempts, bounds)
+    if not blocks:
+        return []
+    best: _Partial | None = min(beam, key=lambda partial: partial.cost)
+    chosen: list[tuple[int | None, float]] = []
+    while best is not None and best.before is not None:
+        chosen.append((best.choice, best.choice_cost))
+        best = best.before
+    return chosen[::-1]
+
+
+def _step(
+    beam: list[_Partial],
+    block: Block,
+    candidates: list[int],
+    attempts: list[Attempt],
+    bounds: TimeBounds,
+) -> list[_Partial]:
+    alive = frozenset(candidates)
+    best: dict[tuple[frozenset[int], int | None], _Partial] = {}
+    for partial in beam:
+        options: list[tuple[int | None, float, float | None]] = [(None, _UNBOUND_MS, None)]
+        for i in candidates:
+            if i not in partial.used:
+                cost, unlock_ns = _fit(block, attempts[i], partial.unlock_ns, bounds)
+                options.append((i, cost, unlock_ns))
+        for choice, cost, unlock_ns in options:
+            # Attempts that no later block can take need not be remembered.
+            used = (partial.used | {choice} if choice is not None else partial.used) & alive
+            grown = _Partial(partial.cost + cost, unlock_ns, used, choice, cost, partial)
+            key = (used, choice)
+            if key not in best or grown.cost < best[key].cost:
+                best[key] = grown
+    return sorted(best.values(), key=lambda partial: partial.cost)[:_BEAM]
+
+
+def match_lines(
+    lines: int, calls: int, candidates: Callable[[int], range | list[int]], cost: Callable[[int, int], float | None]
+) -> list[tuple[int | None, float]]:
+    """For each of `calls`, which of `lines` is its own and at what residual (ms): the cheapest one-to-one matching.
+
+    `candidates(call)` lists the lines that order allows; `cost` gives a residual, or None where the two cannot be.
+    """
+    rows, columns, weights = [], [], []
+    costs: dict[tuple[int, int], float] = {}
+    for call in range(calls):
+        for line in candidates(call):
+            residual = cost(call, line)
+            if residual is not None and residual < _UNBOUND_MS:
+                rows.append(call)
+                columns.append(line)
+                # Zero weights would read as no edge.
+                weights.append(residual + 1.0)
+                costs[call, line] = residual
+        rows.append(call)
+        columns.append(lines + call)
+        weights.append(_UNBOUND_MS + 1.0)
+    if not calls:
+        return []
+    graph = coo_array((weights, (rows, columns)), shape=(calls, lines + calls)).tocsr()
+    matched_calls, matched = min_weight_full_bipartite_matching(graph)
+    result: list[tuple[int | None, float]] = [(None, 0.0)] * calls
+    for call, line in zip(matched_calls.tolist(), matched.tolist(), strict=True):
+        if line < lines:
+            result[call] = (line, costs[call, line])
+    return result

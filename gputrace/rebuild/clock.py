@@ -1,0 +1,117 @@
+"""Puts TIMELINE offsets on the wall clock, from pairs of TIMELINE and tracing lines.
+
+TIMELINE counts monotonic milliseconds, floored, from the engine's start; tracing lines carry UTC. Where the code
+prints one just before the other, the pair bounds the epoch:
+
+    SYNTH_END <= "pushing to GPU queue" <= GPU_QUEUE          GPU_PICKUP <= "hot_path" <= GPU_START
+
+so epoch lies in (log_ns - (later offset + 1 ms), log_ns - earlier offset].
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from gputrace.rebuild.sequence import Sequence
+from gputrace.trace import Clock
+
+_MIN_PAIRS_FOR_DRIFT = 20
+_MIN_SPAN_FOR_DRIFT_MS = 60_000
+_MAX_PAIRS_FOR_DRIFT = 600
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Offset 0 of one run on the wall clock. Wall = epoch_ns + offset_ms * 1e6 * (1 + drift)."""
+
+    epoch_ns: float
+    uncertainty_ms: float
+    drift: float = 0.0
+
+    def to_ns(self, offset_ms: float) -> int:
+        """Wall clock, ns, of a TIMELINE offset."""
+        return int(self.epoch_ns + offset_ms * 1e6 * (1.0 + self.drift))
+
+
+# Earlier TIMELINE event, tracing event, later TIMELINE event, and what ties the three.
+_PAIRS = (
+    ("SYNTH_END", "pushed_to_queue", "GPU_QUEUE", ("job", "partition")),
+    ("GPU_PICKUP", "hot_path", "GPU_START", ("job", "partition", "worker")),
+)
+
+
+def _nth(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    return frame.with_columns(pl.int_range(pl.len()).over(list(keys)).alias("nth"))
+
+
+def epoch_bounds(sequence: Sequence) -> pl.DataFrame:
+    """Bounds on the epoch: restart, offset_ms, low_ns, high_ns, one row a pair."""
+    parts = []
+    for earlier, tracing, later, keys in _PAIRS:
+        by = [*keys, "nth"]
+        before = _nth(sequence.of(earlier), keys).select(*by, "restart", pl.col("offset_ms").alias("from_ms"))
+        after = _nth(sequence.of(later), keys).select(*by, pl.col("offset_ms").alias("to_ms"))
+        spoken = _nth(sequence.of(tracing), keys).select(*by, "log_ns")
+        tied = spoken.join(before, on=by, nulls_equal=True).join(after, on=by, nulls_equal=True)
+        parts.append(
+            tied.select(
+                "restart",
+                pl.col("from_ms").alias("offset_ms"),
+                (pl.col("log_ns") - (pl.col("to_ms") + 1) * 1_000_000).alias("low_ns"),
+                (pl.col("log_ns") - pl.col("from_ms") * 1_000_000).alias("high_ns"),
+            )
+        )
+    return pl.concat(parts)
+
+
+def fit_epochs(sequence: Sequence) -> dict[int, Epoch]:
+    """The epoch of each run that has at least one pair."""
+    epochs = {}
+    for (restart,), pairs in epoch_bounds(sequence).group_by("restart", maintain_order=True):
+        epochs[int(str(restart))] = _fit(pairs)
+    anchors = sequence.of("engine_start").select("restart", "log_ns").iter_rows()
+    for restart, log_ns in anchors:
+        # Printed one statement after the epoch is taken.
+        epochs.setdefault(int(restart), Epoch(float(log_ns), 1.0))
+    return epochs
+
+
+def _fit(pairs: pl.DataFrame) -> Epoch:
+    width = (pairs["high_ns"] - pairs["low_ns"]).to_numpy().astype(np.float64)
+    offset_ms = pairs["offset_ms"].to_numpy().astype(np.float64)
+    # A thread held up between its two prints makes a wide pair: the narrow half says more.
+    narrow = width <= np.median(width)
+    base = float(pairs["low_ns"][0])
+    low = pairs["low_ns"].to_numpy().astype(np.float64)[narrow] - base
+    high = pairs["high_ns"].to_numpy().astype(np.float64)[narrow] - base
+    offset_ms = offset_ms[narrow]
+    middle = (low + high) / 2
+    drift = 0.0
+    if len(middle) >= _MIN_PAIRS_FOR_DRIFT and np.ptp(offset_ms) >= _MIN_SPAN_FOR_DRIFT_MS:
+        pick = np.linspace(0, len(middle) - 1, min(len(middle), _MAX_PAIRS_FOR_DRIFT)).astype(int)
+        fit = stats.theilslopes(middle[pick], offset_ms[pick] * 1e6)
+        # A slope that the pairs do not exclude from being zero is no drift.
+        if fit.low_slope > 0 or fit.high_slope < 0:
+            drift = float(fit.slope)
+    shift = drift * offset_ms * 1e6
+    lowest, highest = np.quantile(low - shift, 0.9), np.quantile(high - shift, 0.1)
+    centre = (lowest + highest) / 2
+    spread = float(np.median(np.abs(middle - shift - np.median(middle - shift))))
+    uncertainty_ms = max(abs(highest - lowest) / 2, spread, 1e5) / 1e6
+    return Epoch(base + float(centre), uncertainty_ms, drift)
+
+
+def clock_of(epochs: dict[int, Epoch]) -> Clock:
+    """The clock as reports state it, from the first run's epoch."""
+    if not epochs:
+        return Clock()
+    first = epochs[min(epochs)]
+    return Clock(
+        method="timeline+tracing",
+        unique=True,
+        offset_s=first.epoch_ns / 1e9,
+        uncertainty_s=first.uncertainty_ms / 1e3,
+        drift_ppm=first.drift * 1e6,
+    )

@@ -1,0 +1,120 @@
+"""The log as one sequence: marks in order, numbers as numbers, restarts counted."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+# TIMELINE offsets are printed by several threads and may be slightly out of order; a fall by more is a restart.
+_RESTART_FALL_MS = 2000
+
+# Every number that the rebuild reads, as printed (whole milliseconds, maybe with the suffix ms).
+NUMBER_KEYS = (
+    "split_vectors_ms",
+    "setup_to_split_ms",
+    "prep_msm_ms",
+    "b_g2_msm_ms",
+    "num_circuits",
+    "pre_lock_cpu_ms",
+    "mutex_wait_ms",
+    "gpu_tid",
+    "ntt_msm_h_ms",
+    "barrier_wait_ms",
+    "batch_add_ms",
+    "tail_msm_ms",
+    "gpu_total_ms",
+    "mutex_held_ms",
+    "total_start_fn_ms",
+    "async_dealloc_ms",
+    "d_b_alloc",
+    "ntt_kernels",
+    "coset_intt_sync",
+    "msm_init",
+    "msm_invoke",
+    "msm_dtor",
+    "total",
+    "synth_ms",
+    "gpu_ms",
+    "spawn_to_enter_ms",
+    "prove_start_ms",
+    "total_overhead_ms",
+)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Marks with their numbers in columns.
+
+    `frame` has the columns of MARKS less `values`, plus `order` (position in the log; within one stream it is the
+    order of writing), `restart`, `proof_kind`, `is_pinned` and one Int64 column per key of NUMBER_KEYS.
+    `written_together` is true where C lines and TIMELINE lines are in one file, so that their order means something.
+    """
+
+    frame: pl.DataFrame
+
+    def of(self, *events: str) -> pl.DataFrame:
+        """Marks of these events, in order."""
+        return self.frame.filter(pl.col("event").is_in(events))
+
+
+def to_sequence(marks: pl.DataFrame) -> Sequence:
+    """Before: MARKS. After: a `Sequence`; files with stderr lines first, so that restarts are found in them."""
+    numbered = marks.with_row_index("order")
+    pairs = (
+        numbered.select("order", "values")
+        .explode("values")
+        .filter(pl.col("values").is_not_null())
+        .select("order", pl.col("values").struct.field("key"), pl.col("values").struct.field("value"))
+    )
+    numbers = pairs.filter(pl.col("key").is_in(NUMBER_KEYS)).with_columns(
+        pl.col("value").str.strip_suffix("ms").cast(pl.Int64, strict=False)
+    )
+    wide = numbers.pivot(on="key", on_columns=list(NUMBER_KEYS), index="order", values="value", aggregate_function="first")
+    texts = pairs.filter(pl.col("key").is_in(["proof_kind", "kind", "is_pinned"])).pivot(
+        on="key", on_columns=["proof_kind", "kind", "is_pinned"], index="order", values="value", aggregate_function="first"
+    )
+    frame = (
+        numbered.drop("values")
+        .join(wide, on="order", how="left")
+        .join(texts, on="order", how="left")
+        .with_columns(
+            pl.coalesce("proof_kind", "kind").alias("proof_kind"),
+            (pl.col("is_pinned") == "true").alias("is_pinned"),
+        )
+        .sort("order")
+    )
+    return Sequence(frame.with_columns(_restarts(frame).alias("restart")))
+
+
+def _restarts(frame: pl.DataFrame) -> pl.Series:
+    """How many restarts lie before each mark, per input: an engine start, or TIMELINE offsets beginning anew."""
+    high = pl.col("offset_ms").fill_null(strategy="forward").cum_max().over("source")
+    start_mark = pl.col("event") == "engine_start"
+    counted = frame.select(
+        "source",
+        "offset_ms",
+        started=start_mark,
+        seen_before=(pl.col("event").is_not_null().cum_sum() - 1).over("source") > 0,
+        fall=(pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over("source")) < -_RESTART_FALL_MS,
+        high=high,
+    )
+    # An engine start is followed by offsets that begin anew: count the two as one.
+    fell = counted["fall"].fill_null(False)
+    started = counted["started"] & counted["seen_before"]
+    events = started.to_list()
+    restart, result, offset_since_start = 0, [], True
+    falls, offsets, sources = fell.to_list(), counted["offset_ms"].to_list(), counted["source"].to_list()
+    previous_source = None
+    for is_start, is_fall, offset, source in zip(events, falls, offsets, sources, strict=True):
+        if source != previous_source:
+            restart, offset_since_start, previous_source = 0, True, source
+        if is_start:
+            restart += 1
+            offset_since_start = False
+        elif is_fall:
+            if offset_since_start:
+                restart += 1
+            offset_since_start = True
+        elif offset is not None:
+            offset_since_start = True
+        result.append(restart)
+    return pl.Series("restart", result, dtype=pl.UInt16)
