@@ -11,6 +11,7 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.pieces import divide
+from gputrace.analysis.segments import COMPUTE_PHASES
 from gputrace.analysis.thresholds import STALLED_FACTOR, Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 
@@ -39,7 +40,7 @@ def _rules(copy_floor: float, line_rate: float | None, thresholds: Thresholds) -
     at_line_rate = (rate >= thresholds.staged_share * line_rate).fill_null(False) if line_rate else pl.lit(False)
     not_pinned = ~pl.col("pinned").fill_null(False)
     in_ntt = name == "ntt_kernels"
-    kernels = name.is_in(["coset_intt_sync", "msm_invoke", "batch_add", "tail_msm"])
+    kernels = name.is_in(COMPUTE_PHASES)
     return [
         (name == "barrier_wait", "prep-barrier"),
         ((name == "d_b_alloc") & pl.col("bursting"), "pinned-alloc-stall"),
@@ -62,21 +63,21 @@ def _rules(copy_floor: float, line_rate: float | None, thresholds: Thresholds) -
     ]
 
 
-def charge(view: GpuView, moved: Transfers, calls: pl.DataFrame, thresholds: Thresholds) -> pl.DataFrame:
-    """The BLAME frame of one GPU, in order of time: one row per piece that lost something."""
+def lost_pieces(view: GpuView, moved: Transfers, calls: pl.DataFrame) -> pl.DataFrame:
+    """The lost seconds of one GPU, piece by piece in order of time, with what the rules look at; no thresholds yet.
+
+    After: gpu, sample, start_ns, end_ns, call, name, lost_s and the columns that `_rules` names less `copying`.
+    """
     pieces, segments = view.pieces, view.segments
-    lost = view.seconds - view.compute_s
     inside = pieces.segment >= 0
     idle_share = np.ones(len(pieces.seconds))
     if len(moved.kind_of):
         if moved.sm is not None:
             busy = moved.sm.value[moved.kind_of]
         else:
-            busy = segments["name"].is_in(["coset_intt_sync", "msm_invoke", "batch_add", "tail_msm"]).cast(float).to_numpy()
+            busy = segments["name"].is_in(COMPUTE_PHASES).cast(float).to_numpy()
         idle_share = np.where(inside, 1.0 - busy[pieces.segment], 1.0)
-    parts = divide(lost, pieces.sample, pieces.seconds * idle_share, pieces.seconds)
-    copying = view.copying(thresholds)[pieces.sample]
-    copy_floor = thresholds.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
+    lost_s = divide(view.seconds - view.compute_s, pieces.sample, pieces.seconds * idle_share, pieces.seconds)
     usual = pl.col("seconds").filter(~pl.col("bursting")).median().over("name", "mode")
     instances = moved.instances.select(
         "call",
@@ -84,41 +85,45 @@ def charge(view: GpuView, moved: Transfers, calls: pl.DataFrame, thresholds: Thr
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
-    table = segments.join(instances, on=["call", "name"], how="left", maintain_order="left").join(
-        calls.select("call", "pinned", "warmup"), on="call", how="left", maintain_order="left"
+    table = (
+        segments.join(instances, on=["call", "name"], how="left", maintain_order="left")
+        .join(calls.select("call", "pinned", "warmup"), on="call", how="left", maintain_order="left")
+        .with_row_index("segment")
+        .with_columns(pl.col("segment").cast(pl.Int64))
+        .drop("gpu")
     )
     rows = pl.DataFrame(
         {
             "segment": pieces.segment,
             "sample": pieces.sample,
-            "copying": copying,
-            "lost_s": parts,
+            "sample_start": view.samples["start_ns"].to_numpy()[pieces.sample],
+            "sample_end": view.samples["end_ns"].to_numpy()[pieces.sample],
+            "lost_s": lost_s,
         }
     ).filter(pl.col("lost_s") > 0)
-    told = rows.join(
-        table.with_row_index("segment").with_columns(pl.col("segment").cast(pl.Int64)),
-        on="segment",
-        how="left",
-        maintain_order="left",
+    return rows.join(table, on="segment", how="left", maintain_order="left").with_columns(
+        pl.lit(view.info.gpu).alias("gpu"),
+        pl.max_horizontal("start_ns", "sample_start").alias("start_ns"),
+        pl.min_horizontal("end_ns", "sample_end").alias("end_ns"),
     )
+
+
+def charge(lost: pl.DataFrame, view: GpuView, moved: Transfers, thresholds: Thresholds) -> pl.DataFrame:
+    """The BLAME frame of one GPU: each row of `lost_pieces` with its cause."""
+    copying = view.copying(thresholds)[lost["sample"].to_numpy()]
+    copy_floor = thresholds.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
     cause = pl.lit(UNEXPLAINED)
     for condition, name in reversed(_rules(copy_floor, moved.line_rate_bytes_per_s, thresholds)):
         cause = pl.when(condition.fill_null(False)).then(pl.lit(name)).otherwise(cause)
-    sample_start, sample_end = view.samples["start_ns"].to_numpy(), view.samples["end_ns"].to_numpy()
-    at = told["sample"].to_numpy()
     return (
-        told.with_columns(
-            pl.Series("sample_start", sample_start[at]),
-            pl.Series("sample_end", sample_end[at]),
-            cause.alias("cause"),
-        )
+        lost.with_columns(pl.Series("copying", copying))
         .select(
-            pl.lit(view.info.gpu).alias("gpu"),
-            pl.max_horizontal("start_ns", "sample_start").alias("start_ns"),
-            pl.min_horizontal("end_ns", "sample_end").alias("end_ns"),
+            "gpu",
+            "start_ns",
+            "end_ns",
             "call",
             pl.col("name").alias("phase"),
-            "cause",
+            cause.alias("cause"),
             pl.when("copying").then("lost_s").otherwise(0.0).alias("copy_only_s"),
             pl.when("copying").then(0.0).otherwise("lost_s").alias("idle_s"),
         )

@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis.account import GpuView, gpu_views
 from gputrace.analysis.bandwidth import Transfers, transfers
-from gputrace.analysis.blame import BLAME, charge
-from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, Window
+from gputrace.analysis.blame import BLAME, charge, lost_pieces
+from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.jobs import summarise_jobs
-from gputrace.analysis.phases import summarise_phases
+from gputrace.analysis.phases import summarise_phases, with_transfer
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
@@ -30,6 +32,7 @@ class _Measured:
     segments: pl.DataFrame
     views: list[GpuView]
     moved: list[Transfers]
+    lost: list[pl.DataFrame]
 
 
 def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Thresholds | None = None) -> Diagnosis:
@@ -39,24 +42,24 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
     spans = windows(trace)
     segments = build_segments(trace, bursts)
     views = gpu_views(trace, segments, spans)
-    measured = _Measured(spans, bursts, segments, views, [transfers(view) for view in views])
-    states = pl.concat([view.states(limits) for view in views]) if views else pl.DataFrame()
-    blame = _blame(trace, measured, limits)
-    floors = [_copy_floor(view, limits) for view in views if view.sampled]
-    phases = summarise_phases(trace, measured.moved, bursts, min(floors) if floors else None, limits)
-    gaps = find_gaps(states, blame, gap_ms, limits) if views else find_gaps(_no_states(), blame, gap_ms, limits)
-    case = Case(trace, spans.total_s, views, measured.moved, bursts, blame, {p.name: p for p in phases}, limits)
+    moved = [transfers(view) for view in views]
+    lost = [lost_pieces(view, own, trace.calls) for view, own in zip(views, moved, strict=True)]
+    measured = _Measured(spans, bursts, segments, views, moved, lost)
+    states = pl.concat([view.states(limits) for view in views]) if views else _no_states()
+    phases = summarise_phases(trace, measured.moved, bursts)
+    case = _case(trace, measured, phases, limits)
+    gaps = find_gaps(states, case.blame, gap_ms, limits)
     hypotheses = judge_all(case)
     diagnosis = Diagnosis(
         window=_window(trace, spans),
         gpus=_gpus(trace, measured, limits),
         calls=_calls(trace),
         jobs=summarise_jobs(trace),
-        phases=phases,
+        phases=tuple(case.phases.values()),
         gaps=gaps,
         hypotheses=hypotheses,
         states=states,
-        blame=blame,
+        blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
     )
     diagnosis.headline = headline(trace, diagnosis)
@@ -71,30 +74,39 @@ def _no_states() -> pl.DataFrame:
     )
 
 
-def _blame(trace: Trace, measured: _Measured, limits: Thresholds) -> pl.DataFrame:
+def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     parts = [
-        charge(view, moved, trace.calls, limits)
-        for view, moved in zip(measured.views, measured.moved, strict=True)
+        charge(lost, view, moved, limits)
+        for lost, view, moved in zip(measured.lost, measured.views, measured.moved, strict=True)
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
 
 
-def _copy_floor(view: GpuView, limits: Thresholds) -> float:
-    return limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
+def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
+    """The evidence under these thresholds."""
+    floors = [
+        limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD for view in measured.views if view.sampled
+    ]
+    line_rate = max((m.line_rate_bytes_per_s or 0.0 for m in measured.moved), default=0.0)
+    classed = with_transfer(phases, min(floors) if floors else None, line_rate, limits)
+    return Case(
+        trace,
+        measured.windows.total_s,
+        measured.views,
+        measured.moved,
+        measured.bursts,
+        _blame(measured, limits),
+        {phase.name: phase for phase in classed},
+        limits,
+    )
 
 
 def _stable(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> bool:
     """Whether the main cause, and that there is one, survives halving and doubling every threshold."""
     chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
     for varied in limits.variations().values():
-        blame = _blame(trace, measured, varied)
-        floors = [_copy_floor(view, varied) for view in measured.views if view.sampled]
-        phases = summarise_phases(trace, measured.moved, measured.bursts, min(floors) if floors else None, varied)
-        case = Case(
-            trace, measured.windows.total_s, measured.views, measured.moved, measured.bursts, blame,
-            {p.name: p for p in phases}, varied,
-        )  # fmt: skip
-        if main_cause(causes(blame), judge_all(case)) != chosen:
+        case = _case(trace, measured, diagnosis.phases, varied)
+        if main_cause(causes(case.blame), judge_all(case)) != chosen:
             return False
     return True
 
@@ -143,10 +155,8 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
     return tuple(found)
 
 
-def _payload(wire: "object") -> float:
-    import numpy as np
-
-    return float(np.nansum(wire)) / WIRE_PER_PAYLOAD  # type: ignore[arg-type]
+def _payload(wire: npt.NDArray[np.float64]) -> float:
+    return float(np.nansum(wire)) / WIRE_PER_PAYLOAD
 
 
 def _calls(trace: Trace) -> CallSummary:

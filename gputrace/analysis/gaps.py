@@ -29,13 +29,10 @@ def find_gaps(states: pl.DataFrame, blame: pl.DataFrame, threshold_ms: float, th
     found: list[Gap] = []
     lost_listed = 0.0
     for (gpu,), own in states.group_by("gpu", maintain_order=True):
-        charged = blame.filter(pl.col("gpu") == gpu).sort("start_ns")
-        for start_ns, end_ns in _stretches(own, thresholds):
-            if (end_ns - start_ns) / 1e6 < threshold_ms:
-                continue
-            gap, lost_s = _describe(int(str(gpu)), start_ns, end_ns, own, charged)
-            lost_listed += lost_s
-            found.append(gap)
+        stretches = [s for s in _stretches(own, thresholds) if (s[1] - s[0]) / 1e6 >= threshold_ms]
+        gaps, lost_s = _describe(int(str(gpu)), stretches, own, blame.filter(pl.col("gpu") == gpu))
+        lost_listed += lost_s
+        found.extend(gaps)
     lost_s = float((states["copy_only_s"] + states["idle_s"]).sum()) if states.height else 0.0
     window_s = float((states["end_ns"] - states["start_ns"]).sum()) / 1e9 if states.height else 0.0
     found.sort(key=lambda gap: -gap.duration_ms)
@@ -73,37 +70,60 @@ def _stretches(states: pl.DataFrame, thresholds: Thresholds) -> list[tuple[int, 
     return stretches
 
 
-def _describe(gpu: int, start_ns: int, end_ns: int, states: pl.DataFrame, charged: pl.DataFrame) -> tuple[Gap, float]:
-    inside = charged.filter((pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)).with_columns(
-        (pl.col("copy_only_s") + pl.col("idle_s")).alias("lost_s")
+def _within(stretches: list[tuple[int, int]], frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows whose middle lies in a stretch, with the stretch's index as `gap`."""
+    starts = np.array([start for start, _ in stretches], dtype=np.int64)
+    ends = np.array([end for _, end in stretches], dtype=np.int64)
+    middle = ((frame["start_ns"] + frame["end_ns"]) // 2).to_numpy()
+    gap = np.searchsorted(starts, middle, side="right") - 1
+    inside = (gap >= 0) & (middle < ends[np.maximum(gap, 0)])
+    return frame.with_columns(pl.Series("gap", gap)).filter(pl.Series(inside))
+
+
+def _first_of_most(charged: pl.DataFrame, *keys: str) -> dict[int, tuple[object, ...]]:
+    """For each gap the values of `keys` that lost most."""
+    totals = charged.group_by("gap", *keys).agg(pl.col("lost_s").sum())
+    most = totals.sort("gap", "lost_s", *keys, descending=[False, True, *[False] * len(keys)])
+    first = most.group_by("gap", maintain_order=True).first()
+    return {row[0]: row[1 : 1 + len(keys)] for row in first.select("gap", *keys).iter_rows()}
+
+
+def _describe(
+    gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, charged: pl.DataFrame
+) -> tuple[list[Gap], float]:
+    """The gaps of one GPU, and the seconds lost in them."""
+    if not stretches:
+        return [], 0.0
+    inside = _within(stretches, charged).with_columns((pl.col("copy_only_s") + pl.col("idle_s")).alias("lost_s"))
+    main = _first_of_most(inside, "cause")
+    causes_frame = pl.DataFrame(
+        [(gap, cause[0]) for gap, cause in main.items()], schema={"gap": pl.Int64, "cause": pl.String}, orient="row"
     )
-    samples = states.filter((pl.col("start_ns") >= start_ns) & (pl.col("end_ns") <= end_ns))
-    copy_s, idle_s = float(samples["copy_only_s"].sum()), float(samples["idle_s"].sum())
-    cause = phase = None
-    call: int | None = None
-    if inside.height:
-        cause = inside.group_by("cause").agg(pl.col("lost_s").sum()).sort("lost_s", descending=True)["cause"][0]
-        main = (
-            inside.filter(pl.col("cause") == cause)
-            .group_by("phase", "call")
-            .agg(pl.col("lost_s").sum())
-            .sort("lost_s", descending=True)
-        )
-        phase, call = main["phase"][0], main["call"][0]
+    where = _first_of_most(inside.join(causes_frame, on=["gap", "cause"]), "phase", "call")
     length = pl.col("end_ns") - pl.col("start_ns")
-    rate = samples.select((pl.col("rx_bytes_per_s") * length).sum() / length.sum())["rx_bytes_per_s"][0]
-    known = samples["rx_bytes_per_s"].count() > 0
-    return (
-        Gap(
-            gpu=gpu,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            duration_ms=(end_ns - start_ns) / 1e6,
-            state="copy-only" if copy_s > idle_s else "idle",
-            cause=cause or "unexplained",
-            phase=phase,
-            call=call,
-            rx_bytes_per_s=float(rate) if known and rate is not None else None,
-        ),
-        copy_s + idle_s,
+    known = pl.col("rx_bytes_per_s").is_not_null()
+    sums = _within(stretches, states).group_by("gap").agg(
+        pl.col("copy_only_s").sum(),
+        pl.col("idle_s").sum(),
+        ((pl.col("rx_bytes_per_s") * length).sum() / length.filter(known).sum()).alias("rate"),
+        known.any().alias("known"),
     )
+    found, lost_s = [], 0.0
+    for gap, copy_s, idle_s, rate, is_known in sums.sort("gap").iter_rows():
+        start_ns, end_ns = stretches[gap]
+        phase, call = where.get(gap, (None, None))
+        lost_s += copy_s + idle_s
+        found.append(
+            Gap(
+                gpu=gpu,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                duration_ms=(end_ns - start_ns) / 1e6,
+                state="copy-only" if copy_s > idle_s else "idle",
+                cause=str(main.get(gap, ("unexplained",))[0]),
+                phase=None if phase is None else str(phase),
+                call=None if call is None else int(str(call)),
+                rx_bytes_per_s=float(rate) if is_known else None,
+            )
+        )
+    return found, lost_s

@@ -11,7 +11,7 @@ def summarise_jobs(trace: Trace) -> tuple[Job, ...]:
 
     synth_s: first SYNTH_START to last SYNTH_END. queue_s: mean wait of its partitions between GPU_QUEUE and
     GPU_PICKUP. gpu_s: seconds its calls held the mutex. finalise_s: last unlock to last GPU_END. total_s: first start
-    to last GPU_END.
+    to last GPU_END. The last two only for jobs whose partitions are all done.
     """
     if trace.syntheses.is_empty():
         return ()
@@ -39,8 +39,8 @@ def summarise_jobs(trace: Trace) -> tuple[Job, ...]:
             queue_s=row["queue_s"],
             synth_s=_between(row["start_ns"], row["end_ns"]),
             gpu_s=row["gpu_s"],
-            finalise_s=_between(row["unlock_ns"], row["finish_ns"]),
-            total_s=_between(row["start_ns"], row["finish_ns"]),
+            finalise_s=_between(row["unlock_ns"], row["finish_ns"]) if row["done"] == row["partitions"] else None,
+            total_s=_between(row["start_ns"], row["finish_ns"]) if row["done"] == row["partitions"] else None,
         )
         for row in table.iter_rows(named=True)
     )

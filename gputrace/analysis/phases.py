@@ -1,11 +1,15 @@
 """Constant or variable: every kind of phase over the complete calls, what it copied, and what its length goes with."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy.special import stdtr
 
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Driver, PhaseFinding
+from gputrace.analysis.segments import LEAVES_UNDER_MUTEX
 from gputrace.analysis.thresholds import (
     MIN_CALLS,
     NEGLIGIBLE_SHARE_OF_HELD,
@@ -22,9 +26,9 @@ _DRIVER_P_VALUE = 0.01
 
 
 def summarise_phases(
-    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame, copy_floor: float | None, thresholds: Thresholds
+    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame
 ) -> tuple[PhaseFinding, ...]:
-    """One finding per phase that the log shows, in the order of a call. `copy_floor` is payload bytes/s."""
+    """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown."""
     complete = trace.calls.filter("complete")
     phases = trace.phases.join(complete.select("call", "warmup"), on="call")
     phases = phases.group_by("call", "name", maintain_order=True).agg(
@@ -33,7 +37,6 @@ def summarise_phases(
     held_total = float(phases.filter(pl.col("name") == "mutex_held")["duration_ms"].sum())
     held_median = float(complete["mutex_held_ms"].median() or 0.0)  # type: ignore[arg-type]
     instances = pl.concat([m.instances for m in moved]) if moved else None
-    line_rate = max((m.line_rate_bytes_per_s or 0.0 for m in moved), default=0.0)
     context = _context(trace, complete, bursts)
     found = []
     for name in PHASE_NAMES:
@@ -43,7 +46,6 @@ def summarise_phases(
         typical = own.filter(~pl.col("warmup"))["duration_ms"].cast(pl.Float64).to_numpy()
         kind, reason = classify(typical, held_median)
         values = own["duration_ms"].cast(pl.Float64).to_numpy()
-        copied = _copied(instances, name, complete, copy_floor, line_rate, thresholds)
         found.append(
             PhaseFinding(
                 name=name,
@@ -60,7 +62,7 @@ def summarise_phases(
                 under_mutex=bool(own["under_mutex"][0]),
                 share_of_mutex_held=float(values.sum()) / held_total if held_total and own["under_mutex"][0] else None,
                 drivers=_drivers(own, context) if kind == "variable" else (),
-                **copied,
+                **_copied(instances, name, complete),
             )
         )
     return tuple(found)
@@ -82,42 +84,45 @@ def classify(durations_ms: np.ndarray, held_median_ms: float) -> tuple[str, str]
 
 
 def _copied(
-    instances: pl.DataFrame | None,
-    name: str,
-    complete: pl.DataFrame,
-    copy_floor: float | None,
-    line_rate: float,
-    thresholds: Thresholds,
-) -> dict[str, object]:
-    """rx figures, SM share and transfer class of one kind of phase."""
-    nothing: dict[str, object] = {"transfer": "unknown"}
-    if instances is None:
-        return nothing
+    instances: pl.DataFrame | None, name: str, complete: pl.DataFrame
+) -> dict[str, Any]:
+    """rx figures and SM share of one kind of phase; empty where nothing was sampled."""
+    if instances is None or name not in LEAVES_UNDER_MUTEX:
+        return {}
     own = instances.filter((pl.col("name") == name) & pl.col("call").is_in(complete["call"].implode()))
     if own.is_empty():
-        return nothing
+        return {}
     busy = own["sm_share"].drop_nulls()
     sm_share = float(busy.median()) if len(busy) else None  # type: ignore[arg-type]
     moved = own.filter(pl.col("rx_payload_bytes").is_not_null())
-    if moved.is_empty() or copy_floor is None:
-        return {**nothing, "sm_share_median": sm_share}
-    rates = moved["rx_bytes_per_s"].to_numpy()
-    low, middle, high = np.quantile(rates, [0.1, 0.5, 0.9])
-    if middle <= copy_floor:
-        transfer = "none"
-    elif middle >= thresholds.staged_share * line_rate:
-        transfer = "line-rate"
-    elif sm_share is not None and sm_share >= _MIXED_SM_SHARE:
-        transfer = "mixed"
-    else:
-        transfer = "staged"
+    if moved.is_empty():
+        return {"sm_share_median": sm_share}
+    low, middle, high = np.quantile(moved["rx_bytes_per_s"].to_numpy(), [0.1, 0.5, 0.9])
     return {
         "rx_bytes_per_s": {"p10": float(low), "median": float(middle), "p90": float(high)},
         "rx_bytes_per_call_median": float(moved["rx_payload_bytes"].median()),  # type: ignore[arg-type]
         "rx_method": str(moved["rx_method"].mode()[0]),
         "sm_share_median": sm_share,
-        "transfer": transfer,
     }
+
+
+def with_transfer(
+    phases: tuple[PhaseFinding, ...], copy_floor: float | None, line_rate: float, thresholds: Thresholds
+) -> tuple[PhaseFinding, ...]:
+    """The phases with their transfer class under these thresholds. Rates are payload bytes/s."""
+    return tuple(replace(phase, transfer=_transfer(phase, copy_floor, line_rate, thresholds)) for phase in phases)
+
+
+def _transfer(phase: PhaseFinding, copy_floor: float | None, line_rate: float, thresholds: Thresholds) -> str:
+    if phase.rx_bytes_per_s is None or copy_floor is None:
+        return "unknown"
+    rate = phase.rx_bytes_per_s["median"]
+    if rate <= copy_floor:
+        return "none"
+    if rate >= thresholds.staged_share * line_rate:
+        return "line-rate"
+    # The SMs are busy while it copies: the copy is beside kernels, not in their way.
+    return "mixed" if (phase.sm_share_median or 0.0) >= _MIXED_SM_SHARE else "staged"
 
 
 def _mean_over(spans: pl.DataFrame, start_ns: np.ndarray, end_ns: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -177,7 +182,14 @@ def _drivers(own: pl.DataFrame, context: pl.DataFrame) -> tuple[Driver, ...]:
         pair = table.select("duration_ms", name).drop_nulls()
         if pair.height < MIN_CALLS or pair[name].n_unique() < 2 or pair["duration_ms"].n_unique() < 2:
             continue
-        result = stats.spearmanr(pair["duration_ms"].to_numpy(), pair[name].to_numpy())
-        if result.pvalue < _DRIVER_P_VALUE:
-            found.append(Driver(name, float(result.statistic), float(result.pvalue), pair.height))
+        rank = float(pair.select(pl.corr("duration_ms", name, method="spearman")).item())
+        p_value = _p_value(rank, pair.height)
+        if p_value < _DRIVER_P_VALUE:
+            found.append(Driver(name, rank, p_value, pair.height))
     return tuple(sorted(found, key=lambda driver: -abs(driver.spearman)))
+
+
+def _p_value(rank: float, n: int) -> float:
+    """Two-sided p of a Spearman correlation, by Student's t with n-2 degrees of freedom."""
+    t = abs(rank) * np.sqrt((n - 2) / max(1e-12, 1.0 - rank * rank))
+    return float(2.0 * stdtr(n - 2, -t))

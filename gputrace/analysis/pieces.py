@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from scipy.optimize import lsq_linear
-from scipy.sparse import coo_array
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -68,6 +66,10 @@ def fit_kinds(
 
     Samples whose observation is nan are left out. Works on the normal equations, so its size is that of the kinds.
     """
+    # A log without a trace has nothing to fit, and these take a fifth of a second to import.
+    from scipy.optimize import lsq_linear
+    from scipy.sparse import coo_array
+
     seen = ~np.isnan(observed)
     use = seen[sample] & (kind >= 0)
     design = coo_array(
@@ -81,6 +83,8 @@ def fit_kinds(
     root = np.linalg.cholesky(scaled).T
     right = np.linalg.solve(root.T, moment / scale)
     value = lsq_linear(root, right, (0.0, np.maximum(highest * scale, 1e-12))).x / scale
+    # What is too small to show in any sample is a zero of the solver.
+    value = np.where(value * scale < 1e-9 * np.linalg.norm(target), 0.0, value)
     residual = target - design @ value
     used = int(seen.sum())
     variance = float(residual[seen] @ residual[seen]) / max(1, used - len(kinds))

@@ -98,7 +98,7 @@ def _read_one(
     elif "\0" in text:
         raise InputError(f"{path}: not a log and not a GPU trace (binary data)")
     else:
-        wrapper = _detect_wrapper(text, formats)
+        wrapper = detect_wrapper(text, formats)
         log = read_log(source, wrapper, formats, lambda size: progress(path, size))
         if log.marks.is_empty():
             broken = f"; {source.damaged}" if source.damaged else ""
@@ -150,7 +150,7 @@ def _gpu_name(metadata: dict[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _detect_wrapper(head: str, formats: Formats) -> WrapperFormat | None:
+def detect_wrapper(head: str, formats: Formats) -> WrapperFormat | None:
     """The wrapper under which most of the first lines are records; None for plain lines."""
     lines = head.split("\n")[:_SNIFF_LINES]
     frame = pl.DataFrame({"line": range(len(lines)), "raw": lines}, schema={"line": pl.UInt32, "raw": pl.String})
@@ -183,6 +183,9 @@ def _use_logs(result: Ingested, logs: list[tuple[InputInfo, LogResult]]) -> None
     taken: pl.Series = pl.Series("seen", [], dtype=pl.UInt64)
     chosen: list[tuple[InputInfo, LogResult]] = []
     for info, log in ranked:
+        if len(ranked) == 1:
+            chosen.append((info, log))
+            break
         identity = _identity(log.marks)
         again = int(identity.is_in(taken.implode()).sum()) if len(taken) else 0
         if again > _SAME_LOG_SHARE * len(identity):

@@ -11,7 +11,7 @@ from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.torn import LineAt, find_torn, stitch
 from gputrace.ingest.wrappers import unwrap, utc_ns
 
-_VALUE = r'[A-Za-z_]\w*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
+_VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
 _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
@@ -30,18 +30,27 @@ class LogResult:
 
 
 def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Expr | None) -> pl.Expr:
-    # The longest text first: one message may begin like another.
-    ordered = sorted(rules, key=lambda rule: -len(rule.text or ""))
-    chosen: pl.Expr = pl.lit(None, pl.String)
-    for rule in reversed(ordered):
-        if rule.text is not None:
-            condition = body.str.starts_with(rule.text)
-        elif rule.key is not None:
-            condition = body.str.contains(rf"(?:^|\s){rule.key}=")
-        else:
-            condition = level == rule.level if level is not None else pl.lit(False)
-        chosen = pl.when(condition).then(pl.lit(rule.name)).otherwise(chosen)
-    return chosen
+    """The event's name: by how the message begins, else by a key that it has, else by its level; null if by none."""
+    texts = {rule.text: rule.name for rule in rules if rule.text is not None}
+    keys = {rule.key: rule.name for rule in rules if rule.key is not None}
+    levels = {rule.level: rule.name for rule in rules if rule.level is not None}
+    found: list[pl.Expr] = []
+    if texts:
+        # The longest text first: one message may begin like another.
+        longest = sorted(texts, key=len, reverse=True)
+        begun = body.str.extract(f"^({'|'.join(_literal(text) for text in longest)})")
+        found.append(begun.replace_strict(texts, default=None, return_dtype=pl.String))
+    if keys:
+        has = body.str.extract(rf"\b({'|'.join(keys)})=")
+        found.append(has.replace_strict(keys, default=None, return_dtype=pl.String))
+    if levels and level is not None:
+        found.append(level.replace_strict(levels, default=None, return_dtype=pl.String))
+    return pl.coalesce(found) if found else pl.lit(None, pl.String)
+
+
+def _literal(text: str) -> str:
+    """`text` as a Rust regular expression that matches just it."""
+    return "".join(f"\\{char}" if char in r"\.+*?()|[]{}^$" else char for char in text)
 
 
 def _number_after(text: pl.Expr, keys: str | list[str]) -> pl.Expr:
@@ -83,15 +92,12 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
         if "job" in family.ids
         else pl.lit(None, pl.String)
     )
-    pairs = (
-        ids_from.str.extract_all(_VALUE)
-        .list.eval(
-            pl.struct(
-                pl.element().str.extract(r"^(\w+)=", 1).alias("key"),
-                pl.element().str.extract(r'^\w+="?(?s)(.*?)"?$', 1).alias("value"),
-            )
-        )
-        .list.eval(pl.element().filter(~pl.element().struct.field("key").is_in(_WITHOUT_ID_KEYS)))
+    pair = pl.element().str.splitn("=", 2)
+    pairs = ids_from.str.extract_all(_VALUE).list.eval(
+        pl.struct(
+            pair.struct.field("field_0").alias("key"),
+            pair.struct.field("field_1").str.strip_chars('"').alias("value"),
+        ).filter(~pair.struct.field("field_0").is_in(_WITHOUT_ID_KEYS))
     )
     numbers = {
         name: _number_after(ids_from, family.ids[name]) if name in family.ids else pl.lit(None, pl.Int32)
@@ -123,8 +129,7 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
 def needle_pattern(formats: Formats) -> str:
     """A pattern that every line of interest matches, and few others do."""
     needles = {needle for family in formats.records for needle in family.needles}
-    escaped = (needle.replace("(", r"\(").replace(")", r"\)") for needle in sorted(needles))
-    return "|".join(escaped)
+    return "|".join(_literal(needle) for needle in sorted(needles))
 
 
 def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, list[int]]:

@@ -11,7 +11,7 @@ import zstandard
 
 from gputrace.errors import InputError
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 8 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Damage = Callable[[str], None]
@@ -63,7 +63,7 @@ class ByteSource:
         return self._head[:size]
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes from the start, in pieces of about 16 MiB that end at a line end where there is one."""
+        """The bytes from the start, in pieces of about 8 MiB that end at a line end where there is one."""
         carry, self._head = self._head, b""
         while more := self._read(CHUNK_BYTES):
             cut = more.rfind(b"\n") + 1

@@ -77,34 +77,28 @@ _NUMBERS = {
 def collect_blocks(sequence: Sequence) -> list[Block]:
     """All blocks in order. One is complete when it has every kind of line that this log has at all."""
     marks = sequence.of(*_UNDER_MUTEX)
-    columns = ["order", "event", "restart", "line", "source", "arrival_ns", *NTT_H_PARTS, "total"]
-    columns += [key for keys in _NUMBERS.values() for key in keys]
+    parts = (*NTT_H_PARTS, "total")
+    keys = [key for own in _NUMBERS.values() for key in own]
+    head = ("event", "order", "restart", "line", "source", "arrival_ns")
     blocks: list[Block] = []
     current: Block | None = None
-    for row in marks.select(columns).iter_rows(named=True):
-        event, restart = row["event"], row["restart"]
-        begins = (
-            current is None
-            or event == "mutex_acquired"
-            or restart != current.restart
-            or row["source"] != current.source
-            or (event in current.orders and event != "ntt_h" and event not in ("d_a_allocated", "pool_threshold_set"))
-            or (event == "ntt_h" and "ntt_msm_h" in current.orders)
-            or any(_RANK[seen] > _RANK[event] for seen in current.orders if seen in _NEEDED)
-        )
-        if begins or current is None:
-            current = Block(restart, row["order"], row["order"], row["source"])
+    for event, order, restart, line, source, arrival_ns, *numbers in marks.select(*head, *parts, *keys).iter_rows():
+        if current is None or _begins(event, restart, source, current):
+            current = Block(restart, order, order, source)
             blocks.append(current)
-        current.last_order = row["order"]
-        current.orders.setdefault(event, row["order"])
-        current.lines[event] = row["line"]
-        if row["arrival_ns"] is not None:
-            current.arrivals[event] = row["arrival_ns"]
+        current.last_order = order
+        current.orders.setdefault(event, order)
+        current.lines[event] = line
+        if arrival_ns is not None:
+            current.arrivals[event] = arrival_ns
         if event == "ntt_h":
-            current.circuits.append({part: row[part] for part in (*NTT_H_PARTS, "total") if row[part] is not None})
-        for key in _NUMBERS.get(event, ()):
-            if row[key] is not None:
-                current.ms[key] = row[key]
+            current.circuits.append(
+                {part: ms for part, ms in zip(parts, numbers[: len(parts)], strict=True) if ms is not None}
+            )
+        else:
+            for key, ms in zip(keys, numbers[len(parts) :], strict=True):
+                if ms is not None:
+                    current.ms[key] = ms
         # Printed once per GPU and process; d_a is allocated again whenever the circuit's size changes.
         current.warmup = current.warmup or event == "pool_threshold_set"
     printed = {event for block in blocks for event in block.orders}
@@ -112,3 +106,14 @@ def collect_blocks(sequence: Sequence) -> list[Block]:
     for block in blocks:
         block.complete = all(event in block.orders for event in needed)
     return blocks
+
+
+def _begins(event: str, restart: int, source: int, current: Block) -> bool:
+    """Whether a line cannot belong to the block that is open."""
+    if event == "mutex_acquired" or restart != current.restart or source != current.source:
+        return True
+    if event in current.orders:
+        # Several circuits print one ntt_h each; the allocations may repeat.
+        return event not in ("ntt_h", "d_a_allocated", "pool_threshold_set") or "ntt_msm_h" in current.orders
+    rank = _RANK[event]
+    return any(_RANK[seen] > rank for seen in current.orders if seen in _NEEDED)

@@ -5,12 +5,22 @@ sums of printed durations from the lock; each floored value is taken with half a
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
 from gputrace.rebuild.blocks import NTT_H_PARTS
 from gputrace.rebuild.calls import Call
 
-Row = dict[str, Any]
+
+class Row(NamedTuple):
+    """A row of the phases frame less `call`, `gpu` and `worker`."""
+
+    name: str
+    duration_ms: int
+    start_ns: int | None
+    end_ns: int | None
+    uncertainty_ms: float | None
+    under_mutex: bool
+    line: int | None
 
 
 def _steady(value_ms: int) -> float:
@@ -19,7 +29,7 @@ def _steady(value_ms: int) -> float:
 
 
 def phases_of(call: Call) -> Iterator[Row]:
-    """Rows for the phases frame less `call`, `gpu` and `worker`; start and end are null where no time is known."""
+    """All phases of a call; start and end are None where no time is known."""
     yield from _before_lock(call)
     yield from _under_mutex(call)
     yield from _on_cpu(call)
@@ -29,15 +39,15 @@ def _row(
     call: Call, name: str, duration_ms: int, start_ns: float | None, end_ns: float | None, line: int | None,
     under_mutex: bool = False,
 ) -> Row:  # fmt: skip
-    return {
-        "name": name,
-        "duration_ms": duration_ms,
-        "start_ns": None if start_ns is None else int(start_ns),
-        "end_ns": None if end_ns is None else int(end_ns),
-        "uncertainty_ms": call.uncertainty_ms,
-        "under_mutex": under_mutex,
-        "line": line,
-    }
+    return Row(
+        name,
+        duration_ms,
+        None if start_ns is None else int(start_ns),
+        None if end_ns is None else int(end_ns),
+        call.uncertainty_ms,
+        under_mutex,
+        line,
+    )
 
 
 def _after(start_ns: float | None, duration_ms: float) -> float | None:

@@ -1,5 +1,9 @@
 """Marks and samples to a `Trace`: calls, phases and syntheses on one clock."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import polars as pl
 
 from gputrace import schema
@@ -8,7 +12,7 @@ from gputrace.rebuild.attempts import collect_attempts, failed_partitions
 from gputrace.rebuild.blocks import collect_blocks
 from gputrace.rebuild.calls import Call, assemble
 from gputrace.rebuild.clock import clock_of, fit_epochs
-from gputrace.rebuild.phases import phases_of
+from gputrace.rebuild.phases import Row, phases_of
 from gputrace.rebuild.sequence import Sequence, to_sequence
 from gputrace.rebuild.syntheses import collect_syntheses
 from gputrace.trace import Clock, Trace
@@ -29,6 +33,24 @@ def rebuild(ingested: Ingested) -> Trace:
     )
     if ingested.marks.is_empty():
         return trace
+    with _without_collector():
+        _rebuild_log(trace, ingested)
+    return trace
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Hundreds of thousands of small objects are made here and none in a cycle: looking for cycles costs a tenth."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _rebuild_log(trace: Trace, ingested: Ingested) -> None:
     sequence = to_sequence(ingested.marks)
     epochs = fit_epochs(sequence)
     attempts = collect_attempts(sequence, epochs)
@@ -41,7 +63,6 @@ def rebuild(ingested: Ingested) -> Trace:
     trace.calls = _calls_frame(calls, trace.syntheses, failed_partitions(sequence))
     trace.phases = _phases_frame(calls, trace.calls)
     _count_placed(trace, calls, sequence)
-    return trace
 
 
 def _clock_without_pairs(sequence: Sequence) -> Clock:
@@ -116,12 +137,10 @@ def _whole(value: float | None) -> int | None:
 
 def _phases_frame(calls: list[Call], frame: pl.DataFrame) -> pl.DataFrame:
     owners = frame.select("call", "gpu", "worker").iter_rows()
-    rows = [
-        {"call": number, "gpu": gpu, "worker": worker, **row}
-        for call, (number, gpu, worker) in zip(calls, owners, strict=True)
-        for row in phases_of(call)
-    ]
-    return schema.PHASES.fit(pl.DataFrame(rows, infer_schema_length=None)) if rows else schema.PHASES.empty()
+    rows = [owner + row for call, owner in zip(calls, owners, strict=True) for row in phases_of(call)]
+    columns = schema.PHASES.polars()
+    order = ["call", "gpu", "worker", *Row._fields]
+    return schema.PHASES.fit(pl.DataFrame(rows, schema={name: columns[name] for name in order}, orient="row"))
 
 
 def _count_placed(trace: Trace, calls: list[Call], sequence: Sequence) -> None:

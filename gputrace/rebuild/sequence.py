@@ -87,34 +87,16 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
 
 def _restarts(frame: pl.DataFrame) -> pl.Series:
     """How many restarts lie before each mark, per input: an engine start, or TIMELINE offsets beginning anew."""
-    high = pl.col("offset_ms").fill_null(strategy="forward").cum_max().over("source")
-    start_mark = pl.col("event") == "engine_start"
-    counted = frame.select(
+    seen = frame.select(
         "source",
-        "offset_ms",
-        started=start_mark,
-        seen_before=(pl.col("event").is_not_null().cum_sum() - 1).over("source") > 0,
-        fall=(pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over("source")) < -_RESTART_FALL_MS,
-        high=high,
-    )
-    # An engine start is followed by offsets that begin anew: count the two as one.
-    fell = counted["fall"].fill_null(False)
-    started = counted["started"] & counted["seen_before"]
-    events = started.to_list()
-    restart, result, offset_since_start = 0, [], True
-    falls, offsets, sources = fell.to_list(), counted["offset_ms"].to_list(), counted["source"].to_list()
-    previous_source = None
-    for is_start, is_fall, offset, source in zip(events, falls, offsets, sources, strict=True):
-        if source != previous_source:
-            restart, offset_since_start, previous_source = 0, True, source
-        if is_start:
-            restart += 1
-            offset_since_start = False
-        elif is_fall:
-            if offset_since_start:
-                restart += 1
-            offset_since_start = True
-        elif offset is not None:
-            offset_since_start = True
-        result.append(restart)
-    return pl.Series("restart", result, dtype=pl.UInt16)
+        started=(pl.col("event") == "engine_start") & (pl.int_range(pl.len()).over("source") > 0),
+        fell=(pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over("source"))
+        < -_RESTART_FALL_MS,
+        timed=pl.col("offset_ms").is_not_null(),
+    ).with_columns(pl.col("fell").fill_null(False))
+    # An engine start is followed by offsets that begin anew: the two are one restart.
+    last_start = pl.when("started").then(pl.int_range(pl.len())).forward_fill().over("source")
+    last_time = pl.when("timed").then(pl.int_range(pl.len())).forward_fill().shift(1).over("source")
+    announced = (last_start > last_time.fill_null(-1)).fill_null(False)
+    counted = seen.select("source", new=pl.col("started") | (pl.col("fell") & ~announced))
+    return counted.select(pl.col("new").cum_sum().over("source").cast(pl.UInt16).alias("restart"))["restart"]

@@ -1,0 +1,1 @@
+"""Findings to text, JSON and HTML. A renderer has one method, `render(trace, diagnosis) -> str`."""

@@ -94,8 +94,9 @@ class Case:
             .sort("s", "call", descending=[True, False])
             .head(_LINES_NAMED)
         )
+        phases = self.trace.phases.filter(pl.col("call").is_in(worst["call"].implode()))
         lines = worst.join(
-            self.trace.phases.select("call", pl.col("name").alias("phase"), "line"), on=["call", "phase"], how="left"
+            phases.select("call", pl.col("name").alias("phase"), "line"), on=["call", "phase"], how="left"
         )["line"]
         return tuple(int(line) for line in lines.drop_nulls().unique(maintain_order=True).to_list())
 

@@ -1,0 +1,99 @@
+"""The JSON report, version 1. Keys keep their meaning within a major version; new ones may be added."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import polars as pl
+
+from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.trace import Trace
+
+SCHEMA = "gputrace.report/1"
+# Keys whose values are wall-clock times; without a clock they are null.
+_TIME_SUFFIX = "_ns"
+
+
+def _plain(value: Any, clocked: bool) -> Any:
+    """Finite numbers, lists and objects only; unknown is null."""
+    if isinstance(value, dict):
+        return {
+            key: None if key.endswith(_TIME_SUFFIX) and not clocked else _plain(item, clocked)
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(item, clocked) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> dict[str, Any]:
+    """The report as plain values, in the order of the contract."""
+    clocked = trace.clock.method != "none"
+    quality = asdict(trace.quality)
+    quality["notices"] = quality.pop("notices")
+    phases = []
+    for phase in diagnosis.phases:
+        entry = asdict(phase)
+        entry["class"] = entry.pop("phase_class")
+        phases.append(entry)
+    report: dict[str, Any] = {
+        "schema": SCHEMA,
+        "headline": diagnosis.headline,
+        "headline_stable": diagnosis.headline_stable,
+        "inputs": [_input(asdict(item)) for item in trace.inputs],
+        "quality": quality,
+        "clock": asdict(trace.clock),
+        "window": _plain(asdict(diagnosis.window), clocked),
+        "gpus": [asdict(gpu) for gpu in diagnosis.gpus],
+        "calls": asdict(diagnosis.calls),
+        "jobs": [asdict(job) for job in diagnosis.jobs],
+        "phases": phases,
+        "regimes": [],
+        "gaps": _plain(asdict(diagnosis.gaps), clocked),
+        "hypotheses": [asdict(finding) for finding in diagnosis.hypotheses],
+        "bounds": [],
+        "what_if": [],
+    }
+    if calls:
+        report["calls_list"] = _plain(_calls_list(trace), clocked)
+    plain = _plain(report, True)
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _input(item: dict[str, Any]) -> dict[str, Any]:
+    return {key: item[key] for key in ("path", "kind", "format", "rows", "first_ns", "last_ns", "used")}
+
+
+def _calls_list(trace: Trace) -> list[dict[str, Any]]:
+    phases: dict[int, dict[str, dict[str, int | None]]] = {}
+    for call, name, start_ns, end_ns in trace.phases.select("call", "name", "start_ns", "end_ns").iter_rows():
+        own = phases.setdefault(call, {})
+        if name in own:
+            # Several circuits in one call: from the first start to the last end.
+            own[name]["end_ns"] = end_ns
+        else:
+            own[name] = {"start_ns": start_ns, "end_ns": end_ns}
+    listed = []
+    for row in trace.calls.sort("call").select(
+        "call", "gpu", "worker", "partition", "job", "complete", "warmup", "start_ns", "lock_ns", "unlock_ns",
+        "end_ns", "uncertainty_ms", "residual_ms", pl.col("first_line", "last_line"),
+    ).iter_rows(named=True):  # fmt: skip
+        lines = {"first": row.pop("first_line"), "last": row.pop("last_line")}
+        listed.append({**row, "phases": phases.get(row["call"], {}), "lines": lines})
+    return listed
+
+
+@dataclass(frozen=True)
+class JsonRenderer:
+    """One JSON object; with `calls`, every call with its phases."""
+
+    calls: bool = False
+    extension: str = "json"
+
+    def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
+        """The report as indented JSON."""
+        return json.dumps(report_object(trace, diagnosis, self.calls), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,258 @@
+"""The report in a terminal: readable at 80 columns, plain where it is not a terminal."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, PhaseFinding
+from gputrace.trace import Trace
+
+_BAR = "█"
+_STATES = (("compute", "compute_share", "green"), ("copy-only", "copy_only_share", "yellow"), ("idle", "idle_share", "red"))
+_VERDICT_STYLE = {"supported": "bold red", "undetermined": "yellow", "refuted": "dim"}
+_MOST_GAPS = 5
+_MOST_NOTICES = 12
+# Phases that are always 0 or contained in others say nothing in a table for people; the JSON has them.
+_SKIPPED_CLASSES = ("negligible",)
+
+
+@dataclass(frozen=True)
+class TextRenderer:
+    """Width and colour are given, so that the same diagnosis always reads the same."""
+
+    width: int = 80
+    color: bool = False
+    extension: str = "txt"
+
+    def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
+        """The report as text, ANSI colours only with `color`."""
+        out = io.StringIO()
+        console = Console(
+            file=out,
+            width=self.width,
+            force_terminal=self.color,
+            color_system="standard" if self.color else None,
+            no_color=not self.color,
+            highlight=False,
+            emoji=False,
+            markup=False,
+            legacy_windows=False,
+        )
+        for part in _parts(trace, diagnosis, self.width):
+            console.print(part)
+        # Trailing blanks help nobody and trip diffs.
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _parts(trace: Trace, diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
+    yield Text(diagnosis.headline, style="bold")
+    if not diagnosis.headline_stable:
+        yield Text("Undetermined: the main cause changes when a threshold is halved or doubled.", style="yellow")
+    yield ""
+    yield from _gpus(diagnosis)
+    yield from _causes(diagnosis, width)
+    yield from _gaps(diagnosis)
+    yield from _phases(diagnosis)
+    yield from _verdicts(diagnosis)
+    yield from _quality(trace, diagnosis)
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="bold underline")
+
+
+def _bar(share: float, columns: int) -> str:
+    return _BAR * round(share * columns)
+
+
+def _percent(share: float | None) -> str:
+    return "?" if share is None else f"{share:.0%}"
+
+
+def _gb(value: float | None, digits: int = 1) -> str:
+    return "?" if value is None else f"{value / 1e9:.{digits}f}"
+
+
+def _ms(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _gpus(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    for gpu in diagnosis.gpus:
+        about = [gpu.name or "name unknown"]
+        if gpu.link_gen and gpu.link_width:
+            about.append(f"PCIe Gen{gpu.link_gen} x{gpu.link_width}")
+        if gpu.line_rate_bytes_per_s:
+            about.append(f"line rate {_gb(gpu.line_rate_bytes_per_s)} GB/s")
+        yield _title(f"GPU {gpu.gpu}: {', '.join(about)}")
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=10)
+        table.add_column(justify="right", width=5)
+        table.add_column()
+        for label, attribute, style in _STATES:
+            share = getattr(gpu, attribute)
+            table.add_row(label, _percent(share), Text(_bar(share or 0.0, 50), style=style))
+        yield Padding(table, (0, 0, 0, 2))
+        yield Padding(
+            f"SM activity: {gpu.state_source}; mutex held {_percent(gpu.mutex_held_share)}; "
+            f"copied in {_gb(gpu.rx_payload_bytes, 0)} GB, out {_gb(gpu.tx_payload_bytes, 0)} GB",
+            (0, 0, 0, 2),
+        )
+        yield ""
+
+
+def _causes(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
+    gaps = diagnosis.gaps
+    if not gaps.by_cause:
+        return
+    yield _title(f"Lost seconds by cause: {gaps.total_s or 0.0:.1f} s, {_percent(gaps.share_of_window)} of the window")
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=22)
+    table.add_column(justify="right", width=8)
+    table.add_column(justify="right", width=4)
+    table.add_column()
+    for cause in gaps.by_cause:
+        if cause.share >= 0.0005:
+            table.add_row(
+                cause.cause, f"{cause.total_s:.1f} s", _percent(cause.share), _bar(cause.share, max(10, width - 42))
+            )
+    yield Padding(table, (0, 0, 0, 2))
+    yield ""
+
+
+def _gaps(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    gaps = diagnosis.gaps
+    if not gaps.total_s:
+        return
+    yield _title(f"Gaps of {gaps.threshold_ms:g} ms or more: {gaps.count}")
+    table = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        table.add_column()
+    begin = diagnosis.window.start_ns or 0
+    for gap in gaps.list[:_MOST_GAPS]:
+        rate = "" if gap.rx_bytes_per_s is None else f"rx {_gb(gap.rx_bytes_per_s)} GB/s"
+        where = f"call {gap.call}, {gap.phase}" if gap.call is not None else "between calls"
+        table.add_row(
+            f"{gap.duration_ms / 1e3:.1f} s at {(gap.start_ns - begin) / 1e9:.1f} s", gap.cause, where, f"{gap.state} {rate}"
+        )
+    yield Padding(table, (0, 0, 0, 2))
+    rest = gaps.count - min(gaps.count, _MOST_GAPS)
+    if rest or gaps.below_threshold_s:
+        more = f"{rest} more; " if rest else ""
+        yield Padding(f"{more}{gaps.below_threshold_s or 0.0:.1f} s are lost in shorter gaps", (0, 0, 0, 2))
+    yield ""
+
+
+def _phases(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    shown = [phase for phase in diagnosis.phases if phase.phase_class not in _SKIPPED_CLASSES]
+    if not shown:
+        return
+    yield _title(f"Phases of {diagnosis.calls.complete} complete calls, ms")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for name, justify in (
+        ("phase", "left"), ("min", "right"), ("median", "right"), ("p95", "right"), ("max", "right"),
+        ("class", "left"), ("rx GB", "right"), ("GB/s", "right"), ("SM", "right"), ("copy", "left"),
+    ):  # fmt: skip
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for phase in shown:
+        table.add_row(*_phase_row(phase))
+    yield Padding(table, (0, 0, 0, 2))
+    for phase in shown:
+        if phase.drivers and phase.phase_class == "variable" and not phase.contains_others and phase.under_mutex:
+            said = ", ".join(f"{driver.name} ({driver.spearman:+.2f})" for driver in phase.drivers[:3])
+            yield Padding(f"{phase.name} goes with {said}", (0, 0, 0, 2))
+    yield ""
+
+
+def _phase_row(phase: PhaseFinding) -> tuple[str, ...]:
+    copied = phase.rx_bytes_per_s is not None and phase.transfer != "none"
+    return (
+        f"{phase.name}{'*' if phase.contains_others else ''}",
+        _ms(phase.min_ms),
+        _ms(phase.median_ms),
+        _ms(phase.p95_ms),
+        _ms(phase.max_ms),
+        phase.phase_class,
+        _gb(phase.rx_bytes_per_call_median, 2) if copied else "",
+        _gb(phase.rx_bytes_per_s["median"]) if copied and phase.rx_bytes_per_s else "",
+        "" if phase.sm_share_median is None else _percent(phase.sm_share_median),
+        "" if phase.transfer == "unknown" else phase.transfer,
+    )
+
+
+def _verdicts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    if not diagnosis.hypotheses:
+        return
+    yield _title("Verdicts")
+    for finding in diagnosis.hypotheses:
+        if finding.verdict == "supported":
+            yield Padding(_verdict(finding), (0, 0, 0, 2))
+    for verdict in ("undetermined", "refuted"):
+        names = ", ".join(finding.id for finding in diagnosis.hypotheses if finding.verdict == verdict)
+        if names:
+            yield Padding(Text.assemble((f"{verdict}: ", _VERDICT_STYLE[verdict]), names), (0, 0, 0, 2))
+    yield ""
+
+
+def _verdict(finding: HypothesisFinding) -> Group:
+    lost = "" if finding.lost_s is None else f", {finding.lost_s:.1f} s"
+    lines: list[RenderableType] = [
+        Text.assemble(
+            ("supported: ", _VERDICT_STYLE["supported"]),
+            (finding.id, "bold"),
+            f"{lost}, confidence {finding.confidence:.2f}",
+        )
+    ]
+    for item in finding.evidence:
+        where = f" (log lines {', '.join(map(str, item.lines))})" if item.lines else ""
+        lines.append(_hanging("+" if item.supports else "-", f"{item.text}{where}"))
+    if finding.knob:
+        lines.append(_hanging(">", finding.knob))
+    return Group(*lines)
+
+
+def _hanging(mark: str, text: str) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=1)
+    table.add_column()
+    table.add_row(mark, text)
+    return table
+
+
+def _quality(trace: Trace, diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    quality, clock = trace.quality, trace.clock
+    yield _title("Data")
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=8)
+    table.add_column()
+    calls = diagnosis.calls
+    rate = "" if calls.per_s is None else f", {calls.per_s:.2f} a second"
+    failed = f", {calls.failed} failed" if calls.failed else ""
+    table.add_row("calls", f"{calls.complete} complete of {calls.count}{failed}, {calls.warmup} warm-up{rate}")
+    table.add_row(
+        "log",
+        f"{quality.lines} lines, {quality.marks} records, {quality.marks_unplaced} without a place in time; "
+        f"{quality.torn_repaired} torn and repaired, {quality.torn_lost} lost, "
+        f"{quality.unrecognised_of_known_family} not recognised",
+    )
+    table.add_row(
+        "samples",
+        f"{quality.samples}, {quality.samples_missing} missing; "
+        f"{quality.counter_wraps} counter wraps, {quality.counter_ambiguous} ambiguous steps",
+    )
+    sure = "" if clock.uncertainty_s is None else f", within {clock.uncertainty_s * 1e3:.1f} ms"
+    table.add_row("clock", f"{clock.method}{sure}")
+    for item in trace.inputs:
+        if item.used and item.kind != "metadata":
+            table.add_row("input", f"{item.path} ({item.format})")
+    for notice in quality.notices[:_MOST_NOTICES]:
+        count = f" ({notice.count})" if notice.count > 1 else ""
+        table.add_row("notice", f"{notice.text}{count}")
+    if len(quality.notices) > _MOST_NOTICES:
+        table.add_row("notice", f"{len(quality.notices) - _MOST_NOTICES} more; the JSON report has all")
+    yield Padding(table, (0, 0, 0, 2))
