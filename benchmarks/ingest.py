@@ -78,10 +78,7 @@ def existing_log(megabytes: float) -> Path:
 def grep_awk(log: Path) -> Contender:
     """The pipeline of a user in a hurry. mawk needs half of gawk's time: the harder rival."""
     awk = "mawk" if shutil.which("mawk") else "awk"
-    script = (
-        f"LC_ALL=C grep -oE '[a-z_]+=[0-9]+' {shlex.quote(str(log))} | "
-        f"{awk} -F= {shlex.quote(STATISTICS_PER_KEY)}"
-    )
+    script = f"LC_ALL=C grep -oE '[a-z_]+=[0-9]+' {shlex.quote(str(log))} | {awk} -F= {shlex.quote(STATISTICS_PER_KEY)}"
     return Contender(f"grep -oE | {awk}", ["bash", "-o", "pipefail", "-c", script])
 
 
@@ -106,9 +103,7 @@ def table(rival: Contender, report: Contender, start_up: Contender) -> str:
                 report,
                 ratio="-" if rival.failure else f"{ratio:.2f}",
                 goal=f"x <= {RATIO_GOAL:.1f}, < {PEAK_GOAL_MB:.0f} MB",
-                result=verdict(
-                    met=not rival.failure and ratio <= RATIO_GOAL and report.peak_mb < PEAK_GOAL_MB
-                ),
+                result=verdict(met=not rival.failure and ratio <= RATIO_GOAL and report.peak_mb < PEAK_GOAL_MB),
             ),
             row(start_up, goal=f"< {HELP_GOAL_S} s", result=verdict(met=start_up.best_s < HELP_GOAL_S)),
         ]

@@ -209,17 +209,13 @@ def log_lines(*, interesting_every: int, seed: int, ansi: bool) -> Iterator[str]
             bits = random_bits(52)
             serial += 1 + (bits >> 49)
             request_id = serial * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF  # as unique, but looks random
-            line = ordinary[bits & 15](
-                serial, request_id, bits >> 4 & 0xFFFF, bits >> 18 & 0xFFFF, bits >> 33 & 0xFFFF
-            )
+            line = ordinary[bits & 15](serial, request_id, bits >> 4 & 0xFFFF, bits >> 18 & 0xFFFF, bits >> 33 & 0xFFFF)
             yield stamp(last_us + gap_us * step // interesting_every) + line
         yield stamp(mark.at_us) + mark.text if mark.is_tracing else mark.text
         last_us = mark.at_us
 
 
-def write_log(
-    path: Path, *, megabytes: float, interesting_every: int = 8, seed: int = 1, ansi: bool = False
-) -> int:
+def write_log(path: Path, *, megabytes: float, interesting_every: int = 8, seed: int = 1, ansi: bool = False) -> int:
     """Writes at most that many megabytes, to the last whole line, and returns the number of lines."""
     lines = log_lines(interesting_every=interesting_every, seed=seed, ansi=ansi)
     left, written = int(megabytes * BYTES_PER_MEGABYTE), 0
@@ -235,9 +231,7 @@ def write_log(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.make_log", description=__doc__.partition("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.make_log", description=__doc__.partition("\n")[0])
     parser.add_argument("--megabytes", type=float, default=300, help="size of the log, in 10^6 bytes")
     parser.add_argument("--interesting-every", type=int, default=8, help="one line in so many is of interest")
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same log")

@@ -18,7 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-formats_app = typer.Typer(help="Formats that are read, and what each line of a file was taken for.", no_args_is_help=True)
+formats_app = typer.Typer(
+    help="Formats that are read, and what each line of a file was taken for.", no_args_is_help=True
+)
 app.add_typer(formats_app, name="formats")
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="logs, GPU traces, capture folders; - is stdin")]
@@ -34,7 +36,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Says why a GPU prover's GPU is idle, how sure that is, and what it costs."""
 
@@ -105,5 +109,3 @@ def main() -> None:
         # The reader of a pipe has gone (head, less): nothing is wrong with us.
         sys.stderr.close()
         sys.exit(0)
-
-

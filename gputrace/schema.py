@@ -157,7 +157,9 @@ SAMPLES = FrameSchema(
         "end_ns": Column(_NS, "end of the interval"),
         "rx_wire_bytes": Column(_FLOAT, "wire bytes into the GPU (host to device) during the interval"),
         "tx_wire_bytes": Column(_FLOAT, "wire bytes out of the GPU during the interval"),
-        "coverage": Column(_FLOAT, "share of the interval that the PCIe reading saw: 1 for counters, 0.2 for a 20 ms window"),
+        "coverage": Column(
+            _FLOAT, "share of the interval that the PCIe reading saw: 1 for counters, 0.2 for a 20 ms window"
+        ),
         "sm_active": Column(_FLOAT, "share of the interval with SMs active, 0..1, corrected for lag"),
         "gpu_util": Column(_FLOAT, "utilization.gpu, 0..1: counts copy engines on recent drivers"),
         "sm_clock_mhz": Column(_FLOAT, "SM clock"),

@@ -59,12 +59,8 @@ class Circuit:
 
 
 SNAP_SPAN: Final = "synthesize_snap_deals_partition"
-SNAP: Final = Circuit(
-    "snap-32g", "snap-update", "SnapDeals ", SNAP_SPAN, (30, 34), 81_049_499, 27, 20_050_000_000
-)
-SMALL: Final = Circuit(
-    "porep-512m", "porep-c2", "", "synthesize_partition", (10, 11.5), 11_612_845, 24, 2_872_000_000
-)
+SNAP: Final = Circuit("snap-32g", "snap-update", "SnapDeals ", SNAP_SPAN, (30, 34), 81_049_499, 27, 20_050_000_000)
+SMALL: Final = Circuit("porep-512m", "porep-c2", "", "synthesize_partition", (10, 11.5), 11_612_845, 24, 2_872_000_000)
 """Whose copies take 0.3-1.2 s: 7.78 GB in the told 287 ms would be 27 GB/s, too fast for pageable memory."""
 
 

@@ -69,7 +69,8 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
     """A view of every GPU that has calls with times. Samples are used only where the log is on their clock."""
     views = []
     known = {info.gpu: info for info in trace.gpus}
-    clocked = trace.clock.method != "none"
+    # Without a log there is nothing that the samples' clock could differ from.
+    clocked = trace.clock.method != "none" or trace.marks.is_empty()
     for (gpu,), own in windows.frame.group_by("gpu", maintain_order=True):
         number = int(str(gpu))
         tiles = segments.filter(pl.col("gpu") == number).sort("start_ns")
@@ -103,6 +104,19 @@ def _clip(samples: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts).sort("start_ns") if parts else samples.clear()
 
 
+# Below this, a step's PCIe reading says nothing about the step: 20 ms seen of a second.
+_MIN_COVERAGE = 0.1
+
+
+def _wire(samples: pl.DataFrame, column: str) -> Floats:
+    """Wire bytes a sample; nan where the reading saw too little of the time to speak for it."""
+    values = samples[column].cast(pl.Float64).to_numpy().astype(np.float64)
+    coverage = samples["coverage"].median() if "coverage" in samples.columns else 0.0
+    if coverage is not None and float(coverage) < _MIN_COVERAGE:  # type: ignore[arg-type]
+        return np.full(len(values), np.nan)
+    return values
+
+
 def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled: bool) -> GpuView:
     pieces = Pieces.cut(samples, segments)
     seconds = (samples["end_ns"] - samples["start_ns"]).to_numpy() / 1e9
@@ -124,8 +138,8 @@ def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled:
         segments=segments,
         pieces=pieces,
         seconds=seconds,
-        rx_wire=samples["rx_wire_bytes"].cast(pl.Float64).to_numpy().astype(np.float64),
-        tx_wire=samples["tx_wire_bytes"].cast(pl.Float64).to_numpy().astype(np.float64),
+        rx_wire=_wire(samples, "rx_wire_bytes"),
+        tx_wire=_wire(samples, "tx_wire_bytes"),
         compute_s=np.minimum(compute_s, seconds),
         sm_source=source,
         sampled=sampled,

@@ -41,7 +41,9 @@ def transfers(view: GpuView) -> Transfers:
     """Fits one GPU's samples and gives each phase its bytes."""
     segments, pieces = view.segments, view.pieces
     labels = segments.select(
-        pl.concat_str("name", pl.lit("|"), "part", pl.lit("|"), "mode", pl.lit("|"), pl.col("bursting").cast(pl.String)).alias("kind")
+        pl.concat_str(
+            "name", pl.lit("|"), "part", pl.lit("|"), "mode", pl.lit("|"), pl.col("bursting").cast(pl.String)
+        ).alias("kind")
     )["kind"]
     kinds = labels.unique(maintain_order=True).to_list()
     index = {kind: i for i, kind in enumerate(kinds)}
@@ -51,10 +53,10 @@ def transfers(view: GpuView) -> Transfers:
     in_segment = pieces.segment >= 0
     piece_kind = np.where(in_segment, kind_of[pieces.segment], -1) if len(kind_of) else pieces.segment
     volume = sm = None
-    if view.sampled and np.isfinite(view.rx_wire).any():
+    if view.sampled and len(kinds) and np.isfinite(view.rx_wire).any():
         share = np.where(in_segment, pieces.seconds / np.maximum(length_s[pieces.segment], 1e-9), 0.0)
         volume = fit_kinds(share, pieces.sample, piece_kind, kinds, view.rx_wire / WIRE_PER_PAYLOAD)
-    if view.sampled and view.sm_source == "gpm":
+    if view.sampled and len(kinds) and view.sm_source == "gpm":
         sm = fit_kinds(pieces.seconds, pieces.sample, piece_kind, kinds, view.compute_s, highest=1.0)
     instances = _instances(view, kind_of, length_s, volume, sm, cadence_s)
     line = _line_rate(view, kinds, kind_of, length_s, volume)
@@ -119,9 +121,11 @@ def _line_rate(view: GpuView, kinds: list[str], kind_of: Ints, length_s: Floats,
     """The highest payload rate that the run sustained: in a whole sample, or in a kind of phase whose fit is sure."""
     rates = view.rx_wire / WIRE_PER_PAYLOAD / np.maximum(view.seconds, 1e-9)
     rates = rates[np.isfinite(rates)]
-    if volume is None or not len(rates):
+    if not len(rates):
         return None
     best = float(np.quantile(rates, 0.995))
+    if volume is None:
+        return best
     for i, _ in enumerate(kinds):
         lengths = length_s[kind_of == i]
         error = volume.error[i]

@@ -85,7 +85,9 @@ def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
 def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
     """The evidence under these thresholds."""
     floors = [
-        limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD for view in measured.views if view.sampled
+        limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
+        for view in measured.views
+        if view.sampled
     ]
     line_rate = max((m.line_rate_bytes_per_s or 0.0 for m in measured.moved), default=0.0)
     classed = with_transfer(phases, min(floors) if floors else None, line_rate, limits)
@@ -146,7 +148,9 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
                 compute_share=float(states["compute_s"].sum()) / total if total else None,
                 copy_only_share=float(states["copy_only_s"].sum()) / total if total and known else None,
                 idle_share=float(states["idle_s"].sum()) / total if total and known else None,
-                mutex_held_share=float((held["unlock_ns"] - held["lock_ns"]).sum()) / 1e9 / window_s if window_s else None,
+                mutex_held_share=float((held["unlock_ns"] - held["lock_ns"]).sum()) / 1e9 / window_s
+                if window_s and held.height
+                else None,
                 rx_payload_bytes=_payload(view.rx_wire) if known else None,
                 tx_payload_bytes=_payload(view.tx_wire) if known else None,
                 state_source=view.sm_source if view.sampled else "inferred from phases; no GPU trace",
@@ -166,7 +170,8 @@ def _calls(trace: Trace) -> CallSummary:
     complete = calls.filter("complete")
     rates = []
     for _, own in complete.drop_nulls("unlock_ns").group_by("restart"):
-        span_s = (own["unlock_ns"].max() - own["unlock_ns"].min()) / 1e9  # type: ignore[operator]
+        unlocks = own["unlock_ns"].to_numpy()
+        span_s = float(np.ptp(unlocks)) / 1e9
         if own.height > 1 and span_s > 0:
             rates.append((own.height - 1, span_s))
     workers = complete.drop_nulls("worker")["worker"].value_counts().sort("worker").iter_rows()

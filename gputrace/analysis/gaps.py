@@ -102,11 +102,15 @@ def _describe(
     where = _first_of_most(inside.join(causes_frame, on=["gap", "cause"]), "phase", "call")
     length = pl.col("end_ns") - pl.col("start_ns")
     known = pl.col("rx_bytes_per_s").is_not_null()
-    sums = _within(stretches, states).group_by("gap").agg(
-        pl.col("copy_only_s").sum(),
-        pl.col("idle_s").sum(),
-        ((pl.col("rx_bytes_per_s") * length).sum() / length.filter(known).sum()).alias("rate"),
-        known.any().alias("known"),
+    sums = (
+        _within(stretches, states)
+        .group_by("gap")
+        .agg(
+            pl.col("copy_only_s").sum(),
+            pl.col("idle_s").sum(),
+            ((pl.col("rx_bytes_per_s") * length).sum() / length.filter(known).sum()).alias("rate"),
+            known.any().alias("known"),
+        )
     )
     found, lost_s = [], 0.0
     for gap, copy_s, idle_s, rate, is_known in sums.sort("gap").iter_rows():

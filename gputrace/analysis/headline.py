@@ -19,20 +19,20 @@ def main_cause(by_cause: Iterable[CauseTotal], hypotheses: Iterable[HypothesisFi
 
 def headline(trace: Trace, diagnosis: Diagnosis) -> str:
     """One sentence with its number; says what is missing where nothing can be concluded."""
-    if trace.marks.is_empty():
-        return "No prover log was given: what the GPU did is shown, why it was idle cannot be said."
     if not diagnosis.gpus:
-        return (
-            f"{diagnosis.calls.count} calls were found, but none with the GPU mutex's times: "
-            "add the prover's stderr (CUZK_TIMING lines) to learn where the time goes."
-        )
+        return "No call of the log has a time: nothing can be said about the GPU's time."
     spoken = _computed(diagnosis)
+    if trace.marks.is_empty():
+        return f"{spoken}; no prover log was given, so why it was idle cannot be said."
+    if trace.phases.filter("under_mutex").is_empty():
+        return f"{spoken}; add the prover's stderr (CUZK_TIMING lines) to learn where the rest went."
     cause = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
     if cause is None:
         return f"{spoken}; {_no_cause(diagnosis)}"
     total = next(item for item in diagnosis.gaps.by_cause if item.cause == cause)
     lost = diagnosis.gaps.total_s or 0.0
-    return f"{spoken}; {total.total_s:.1f} s of the {lost:.1f} s lost ({total.share:.0%}) went to {_BRIEFS[cause]}{_detail(cause, diagnosis)}."
+    went = f"{total.total_s:.1f} s of the {lost:.1f} s lost ({total.share:.0%}) went to {_BRIEFS[cause]}"
+    return f"{spoken}; {went}{_detail(cause, diagnosis)}."
 
 
 def _computed(diagnosis: Diagnosis) -> str:

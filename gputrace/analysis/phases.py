@@ -25,9 +25,7 @@ _MIXED_SM_SHARE = 0.5
 _DRIVER_P_VALUE = 0.01
 
 
-def summarise_phases(
-    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame
-) -> tuple[PhaseFinding, ...]:
+def summarise_phases(trace: Trace, moved: list[Transfers], bursts: pl.DataFrame) -> tuple[PhaseFinding, ...]:
     """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown."""
     complete = trace.calls.filter("complete")
     phases = trace.phases.join(complete.select("call", "warmup"), on="call")
@@ -83,9 +81,7 @@ def classify(durations_ms: np.ndarray, held_median_ms: float) -> tuple[str, str]
     return "constant", f"p5 to p95 spans {spread:.0f} ms around {median:.0f} ms"
 
 
-def _copied(
-    instances: pl.DataFrame | None, name: str, complete: pl.DataFrame
-) -> dict[str, Any]:
+def _copied(instances: pl.DataFrame | None, name: str, complete: pl.DataFrame) -> dict[str, Any]:
     """rx figures and SM share of one kind of phase; empty where nothing was sampled."""
     if instances is None or name not in LEAVES_UNDER_MUTEX:
         return {}

@@ -72,9 +72,7 @@ def fit_kinds(
 
     seen = ~np.isnan(observed)
     use = seen[sample] & (kind >= 0)
-    design = coo_array(
-        (weights[use], (sample[use], kind[use])), shape=(len(observed), len(kinds))
-    ).tocsr()
+    design = coo_array((weights[use], (sample[use], kind[use])), shape=(len(observed), len(kinds))).tocsr()
     target = np.where(seen, observed, 0.0)
     gram = (design.T @ design).toarray()
     moment = design.T @ target

@@ -56,12 +56,34 @@ class Windows:
         return float((self.frame["end_ns"] - self.frame["start_ns"]).sum()) / 1e9
 
 
+def timed_holds(trace: Trace) -> pl.DataFrame:
+    """Calls with the times of their hold of the mutex, sorted, not overlapping.
+
+    A log without C++ lines shows no mutex: there, whatever lies between entry and return of any call counts as held.
+    """
+    held = trace.calls.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null()).sort("lock_ns")
+    if held.is_empty():
+        held = trace.calls.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).with_columns(
+            pl.col("start_ns").alias("lock_ns"), pl.col("end_ns").alias("unlock_ns")
+        )
+        held = held.sort("lock_ns")
+    # Clock error may make holds overlap by a millisecond; the mutex says that they do not.
+    return held.with_columns(
+        pl.max_horizontal("lock_ns", pl.col("unlock_ns").cum_max().shift(1).over("gpu")).alias("lock_ns")
+    ).filter(pl.col("unlock_ns") > pl.col("lock_ns"))
+
+
 def windows(trace: Trace) -> Windows:
-    """The windows of a trace; empty where no call has a time."""
-    held = trace.calls.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null())
-    frame = held.group_by("gpu", "restart", maintain_order=True).agg(
-        pl.col("lock_ns").min().alias("start_ns"), pl.col("unlock_ns").max().alias("end_ns")
+    """The windows of a trace: of its calls; of its samples where no log was given."""
+    frame = (
+        timed_holds(trace)
+        .group_by("gpu", "restart", maintain_order=True)
+        .agg(pl.col("lock_ns").min().alias("start_ns"), pl.col("unlock_ns").max().alias("end_ns"))
     )
+    if trace.marks.is_empty():
+        frame = trace.samples.group_by("gpu", maintain_order=True).agg(
+            pl.lit(0, pl.UInt16).alias("restart"), pl.col("start_ns").min(), pl.col("end_ns").max()
+        )
     return Windows(frame.sort("start_ns"))
 
 
@@ -108,11 +130,7 @@ def alloc_bursts(trace: Trace) -> pl.DataFrame:
 
 def build_segments(trace: Trace, bursts: pl.DataFrame) -> pl.DataFrame:
     """All segments of all GPUs, in order; columns as in the module's example."""
-    calls = trace.calls.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null()).sort("lock_ns")
-    # Clock error may make holds overlap by a millisecond; the mutex says that they do not.
-    calls = calls.with_columns(
-        pl.max_horizontal("lock_ns", pl.col("unlock_ns").cum_max().shift(1).over("gpu")).alias("lock_ns")
-    ).filter(pl.col("unlock_ns") > pl.col("lock_ns"))
+    calls = timed_holds(trace)
     tiles = pl.concat([_inside(trace, calls), _between(trace, calls)]).sort("gpu", "start_ns")
     tiles = _split_heads(tiles)
     tiles = tiles.join(call_modes(trace), on="call", how="left").with_columns(pl.col("mode").fill_null("unknown"))
@@ -145,7 +163,9 @@ def _inside(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         .join(held, on="call")
         .sort("call", "start_ns", maintain_order=True)
         .with_columns(
-            pl.max_horizontal("start_ns", "lock_ns", pl.col("end_ns").cum_max().shift(1).over("call")).alias("start_ns"),
+            pl.max_horizontal("start_ns", "lock_ns", pl.col("end_ns").cum_max().shift(1).over("call")).alias(
+                "start_ns"
+            ),
             pl.min_horizontal("end_ns", "unlock_ns").alias("end_ns"),
         )
         .filter(pl.col("end_ns") > pl.col("start_ns"))
@@ -162,7 +182,10 @@ def _inside(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(
         [
             leaves.select(list(SEGMENTS)),
-            rest.with_columns(pl.lit("mutex_held").alias("name")).select(list(SEGMENTS)),
+            # Without C++ lines nothing says when the mutex was held.
+            rest.with_columns(pl.lit("mutex_held" if leaves.height else "in_call").alias("name")).select(
+                list(SEGMENTS)
+            ),
         ]
     )
 
@@ -203,7 +226,9 @@ def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     )
     if gaps.is_empty():
         return pl.DataFrame(schema=SEGMENTS)
-    queued = _merged(trace.syntheses.select(pl.col("queued_ns").alias("start_ns"), pl.col("picked_up_ns").alias("end_ns")))
+    queued = _merged(
+        trace.syntheses.select(pl.col("queued_ns").alias("start_ns"), pl.col("picked_up_ns").alias("end_ns"))
+    )
     knows_queue = trace.syntheses["queued_ns"].count() > 0 and trace.syntheses["picked_up_ns"].count() > 0
     parts = []
     for (gpu,), own in gaps.group_by("gpu", maintain_order=True):

@@ -26,7 +26,11 @@ class Thresholds:
         for name in ("copy_link_share", "gap_compute", "gap_smoothing_s", "supported_share", "staged_share"):
             for factor in (0.5, 2.0):
                 # A share of one excludes nothing: doubling stops there.
-                value = min(getattr(self, name) * factor, 0.95) if name != "gap_smoothing_s" else self.gap_smoothing_s * factor
+                value = (
+                    min(getattr(self, name) * factor, 0.95)
+                    if name != "gap_smoothing_s"
+                    else self.gap_smoothing_s * factor
+                )
                 varied[f"{name} x {factor:g}"] = replace(self, **{name: value})
         return varied
 

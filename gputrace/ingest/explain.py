@@ -22,6 +22,6 @@ def explain_lines(path: str) -> Iterator[str]:
     for line, family, event, repaired in log.marks.select("line", "family", "event", "repaired").iter_rows():
         yield f"{line:>8}  {family:12} {event}{'  (was torn)' if repaired else ''}"
     yield (
-        f"# {log.lines} lines: {log.marks.height} records, {log.torn_repaired} torn and repaired, {log.torn_lost} lost, "
-        f"{log.unrecognised} of a known family not recognised, the rest is other text"
+        f"# {log.lines} lines: {log.marks.height} records, {log.torn_repaired} torn and repaired, "
+        f"{log.torn_lost} lost, {log.unrecognised} of a known family not recognised, the rest is other text"
     )

@@ -1,6 +1,7 @@
 """Loads the format descriptions in `parsers/`: checks their shape here, their samples in `prove`."""
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -109,7 +110,11 @@ def _load_table(raw: dict[str, Any]) -> TableFormat:
     )
 
 
-_LOADERS = {"records": _load_records, "wrapper": _load_wrapper, "table": _load_table}
+_LOADERS: dict[str, Callable[[dict[str, Any]], RecordFormat | WrapperFormat | TableFormat]] = {
+    "records": _load_records,
+    "wrapper": _load_wrapper,
+    "table": _load_table,
+}
 
 
 def load_format(path: Path) -> RecordFormat | WrapperFormat | TableFormat:

@@ -68,7 +68,9 @@ def ingest(paths: Iterable[str], progress: Progress = lambda _path, _bytes: None
                 raise
             result.quality.notice("input-skipped", str(error))
     if not logs and not tables:
-        raise InputError("none of the inputs is a prover log or a GPU trace; `gputrace formats list` shows what is read")
+        raise InputError(
+            "none of the inputs is a prover log or a GPU trace; `gputrace formats list` shows what is read"
+        )
     _use_logs(result, logs)
     _use_tables(result, tables, names)
     return result
@@ -177,9 +179,7 @@ def _identity(marks: pl.DataFrame) -> pl.Series:
 def _use_logs(result: Ingested, logs: list[tuple[InputInfo, LogResult]]) -> None:
     """Takes the forms of a log with the best times first and leaves out those that say the same again."""
     quality = result.quality
-    ranked = sorted(
-        logs, key=lambda item: (-item[1].marks["arrival_ns"].count(), -item[1].marks.height, item[0].path)
-    )
+    ranked = sorted(logs, key=lambda item: (-item[1].marks["arrival_ns"].count(), -item[1].marks.height, item[0].path))
     taken: pl.Series = pl.Series("seen", [], dtype=pl.UInt64)
     chosen: list[tuple[InputInfo, LogResult]] = []
     for info, log in ranked:
@@ -238,4 +238,6 @@ def _use_tables(result: Ingested, tables: list[tuple[InputInfo, pl.DataFrame]], 
     quality.notices.extend(own.notices)
     for other in result.inputs:
         if other.kind == "samples" and not other.used:
-            quality.notice("same-gpu", f"{other.path} samples the same time with less detail than {info.path}; not used")
+            quality.notice(
+                "same-gpu", f"{other.path} samples the same time with less detail than {info.path}; not used"
+            )

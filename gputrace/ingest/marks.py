@@ -80,11 +80,7 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
     if "span" in groups:
         ids_from = pl.concat_str(pl.col("_g").struct.field("span").fill_null(""), body)
     level = pl.col("_g").struct.field("level") if "level" in groups else None
-    event = (
-        pl.col("_g").struct.field("event")
-        if "event" in groups
-        else _event_expression(family.events, body, level)
-    )
+    event = pl.col("_g").struct.field("event") if "event" in groups else _event_expression(family.events, body, level)
     job = (
         pl.col("_g").struct.field("job")
         if "job" in groups
@@ -108,9 +104,7 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
         "stream",
         pl.lit(family.name).alias("family"),
         event.alias("event"),
-        (utc_ns(pl.col("_g").struct.field("time")) if "time" in groups else pl.lit(None, pl.Int64)).alias(
-            "log_ns"
-        ),
+        (utc_ns(pl.col("_g").struct.field("time")) if "time" in groups else pl.lit(None, pl.Int64)).alias("log_ns"),
         "arrival_ns",
         (
             pl.col("_g").struct.field("offset_ms").cast(pl.Int64, strict=False)

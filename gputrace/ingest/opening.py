@@ -31,7 +31,7 @@ class ByteSource:
 
     def _open(self) -> IO[bytes]:
         try:
-            raw: IO[bytes] = sys.stdin.buffer if self.path == "-" else Path(self.path).open("rb")
+            raw: IO[bytes] = sys.stdin.buffer if self.path == "-" else Path(self.path).open("rb")  # noqa: SIM115 (read to its end later)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be opened: {error.strerror}") from error
         magic = raw.read(4)

@@ -176,10 +176,9 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
     if window_rx is not None:
         step_s = np.diff(time_ns) / 1e9
         coverage = np.minimum(1.0, WINDOW_S / np.maximum(step_s, 1e-9))
-        quality.notice(
-            "pcie-windows",
-            f"PCIe rates are 20 ms readings: {float(np.median(coverage)):.0%} of the time was seen, bursts are missed",
-        )
+        seen = float(np.median(coverage)) if len(coverage) else 0.0
+        enough = "bursts are missed" if seen >= 0.1 else "too little to say what any phase copied"
+        quality.notice("pcie-windows", f"PCIe rates are 20 ms readings: {seen:.0%} of the time was seen, {enough}")
         tx = empty.copy() if window_tx is None else window_tx[1:] * step_s
         return _Pcie("window", time_ns, window_rx[1:] * step_s, tx, coverage)
     quality.notice("no-pcie", "this trace has no PCIe readings: what was copied cannot be known from it")

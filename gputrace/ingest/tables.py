@@ -41,7 +41,9 @@ def _rows(text: str, layout: str) -> tuple[list[str], list[str]]:
 def matches(head: str, table: TableFormat) -> bool:
     """Whether the first lines of an input look like this table."""
     names, _ = _rows(head, table.layout)
-    return all(any(re.fullmatch(need, re.split(r"\s*\[", n)[0]) or re.match(need, n) for n in names) for need in table.required)
+    return all(
+        any(re.fullmatch(need, re.split(r"\s*\[", n)[0]) or re.match(need, n) for n in names) for need in table.required
+    )
 
 
 def read_table(path: str, data: bytes, table: TableFormat) -> tuple[pl.DataFrame, int]:

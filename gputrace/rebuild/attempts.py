@@ -97,9 +97,7 @@ def _from_timeline(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attempt
             continue
         current = latest.get((restart, worker))
         same = (
-            current is not None
-            and current.start_order is None
-            and (current.job, current.partition) == (job, partition)
+            current is not None and current.start_order is None and (current.job, current.partition) == (job, partition)
         )
         if not same or current is None:
             if current is not None:
@@ -131,11 +129,12 @@ def _from_tracing(sequence: Sequence) -> list[Attempt]:
             latest[worker] = current
             attempts.append(current)
         elif current is None or current.partition != partition:
+            if event != "prove_start_spawned":
+                continue
             # The log begins in the middle: the return names the job, the line before it does not.
-            if event == "prove_start_spawned":
-                current = Attempt(worker, None, partition, line=line, source=source)
-                latest[worker] = current
-                attempts.append(current)
+            current = Attempt(worker, None, partition, line=line, source=source)
+            latest[worker] = current
+            attempts.append(current)
         if current is None:
             continue
         if event == "prove_start_spawned":

@@ -97,7 +97,9 @@ def _under_mutex(call: Call) -> Iterator[Row]:
     if "tail_msm_ms" in ms:
         # Its end is known from gpu_total; what lies before its start is printing.
         end = gpu_end or _after(at, _steady(ms["tail_msm_ms"]))
-        yield _row(call, "tail_msm", ms["tail_msm_ms"], _after(end, -_steady(ms["tail_msm_ms"])), end, lines["tail_msm"], True)
+        yield _row(
+            call, "tail_msm", ms["tail_msm_ms"], _after(end, -_steady(ms["tail_msm_ms"])), end, lines["tail_msm"], True
+        )
 
 
 def _on_cpu(call: Call) -> Iterator[Row]:

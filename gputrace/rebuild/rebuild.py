@@ -8,10 +8,12 @@ import polars as pl
 
 from gputrace import schema
 from gputrace.ingest.inputs import Ingested
+from gputrace.rebuild.align import align
 from gputrace.rebuild.attempts import collect_attempts, failed_partitions
 from gputrace.rebuild.blocks import collect_blocks
-from gputrace.rebuild.calls import Call, assemble
+from gputrace.rebuild.calls import Call, assemble, timeline_bounds
 from gputrace.rebuild.clock import clock_of, fit_epochs
+from gputrace.rebuild.floating import attach_floating
 from gputrace.rebuild.phases import Row, phases_of
 from gputrace.rebuild.sequence import Sequence, to_sequence
 from gputrace.rebuild.syntheses import collect_syntheses
@@ -55,7 +57,9 @@ def _rebuild_log(trace: Trace, ingested: Ingested) -> None:
     epochs = fit_epochs(sequence)
     attempts = collect_attempts(sequence, epochs)
     blocks = collect_blocks(sequence)
-    calls = assemble(sequence, blocks, attempts, epochs)
+    bounds = timeline_bounds(sequence, epochs)
+    calls = assemble(blocks, attempts, bounds)
+    attach_floating(sequence, calls, bounds)
     trace.clock = clock_of(epochs)
     if not epochs:
         trace.clock = _clock_without_pairs(sequence)
@@ -63,6 +67,57 @@ def _rebuild_log(trace: Trace, ingested: Ingested) -> None:
     trace.calls = _calls_frame(calls, trace.syntheses, failed_partitions(sequence))
     trace.phases = _phases_frame(calls, trace.calls)
     _count_placed(trace, calls, sequence)
+    if trace.clock.method == "none":
+        _align_with_samples(trace)
+    _check_overlap(trace)
+
+
+def _align_with_samples(trace: Trace) -> None:
+    """Finds the log's clock in the GPU trace; where that is not unique, the log stays on its own clock."""
+    if trace.samples.is_empty() or trace.calls["lock_ns"].null_count() == trace.calls.height:
+        return
+    gpu = trace.samples["gpu"][0]
+    found = align(trace.phases.filter("under_mutex"), trace.samples.filter(pl.col("gpu") == gpu))
+    if found is None or not found.believed:
+        quality = "" if found is None else f" (correlation {found.correlation:.2f}, {found.margin:.2f} over the next)"
+        trace.quality.notice(
+            "not-aligned",
+            f"the log has no wall-clock time and does not fit the GPU trace at one offset only{quality}; "
+            "add the prover's stdout, or record both together",
+        )
+        return
+    trace.clock = Clock(
+        method="correlation",
+        unique=True,
+        offset_s=found.offset_ns / 1e9,
+        uncertainty_s=found.uncertainty_s,
+        runner_up_margin=found.margin,
+    )
+    moved = pl.selectors.ends_with("_ns") + found.offset_ns
+    trace.calls, trace.phases = trace.calls.with_columns(moved), trace.phases.with_columns(moved)
+    trace.syntheses = trace.syntheses.with_columns(moved)
+
+
+def _check_overlap(trace: Trace) -> None:
+    """Says so where log and samples do not share any time."""
+    ends = trace.calls.select(
+        pl.min_horizontal("start_ns", "lock_ns").min(), pl.max_horizontal("end_ns", "unlock_ns").max()
+    )
+    first, last = ends.row(0)
+    if trace.samples.is_empty() or trace.clock.method == "none" or first is None or last is None:
+        return
+    begin, end = int(trace.samples["start_ns"].min()), int(trace.samples["end_ns"].max())  # type: ignore[arg-type]
+    if begin > last or end < first:
+        apart_s = (begin - last if begin > last else first - end) / 1e9
+        trace.quality.notice(
+            "no-overlap",
+            f"the GPU trace and the log's calls lie {apart_s:.0f} s apart: the trace was not used. "
+            "Give a trace of the same run; if its clock was wrong, correct its times",
+        )
+    elif begin > first or end < last:
+        missing_s = max(0, begin - first) / 1e9 + max(0, last - end) / 1e9
+        if missing_s > 1.0:
+            trace.quality.notice("part-unsampled", f"{missing_s:.1f} s of the log's calls lie outside the GPU trace")
 
 
 def _clock_without_pairs(sequence: Sequence) -> Clock:
@@ -108,7 +163,11 @@ def _calls_frame(
                 "finish_ns": attempt.finish_ns if attempt else None,
                 "uncertainty_ms": call.uncertainty_ms,
                 "residual_ms": call.residual_ms if attempt and block else None,
-                "num_circuits": call.b_g2.extra if call.b_g2 else len(block.circuits) if block and block.circuits else None,
+                "num_circuits": call.b_g2.extra
+                if call.b_g2
+                else len(block.circuits)
+                if block and block.circuits
+                else None,
                 "prep_msm_ms": call.prep.ms if call.prep else None,
                 "b_g2_msm_ms": call.b_g2.ms if call.b_g2 else None,
                 "release_abc_ms": call.release_abc_ms,

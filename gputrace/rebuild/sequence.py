@@ -68,9 +68,15 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
     numbers = pairs.filter(pl.col("key").is_in(NUMBER_KEYS)).with_columns(
         pl.col("value").str.strip_suffix("ms").cast(pl.Int64, strict=False)
     )
-    wide = numbers.pivot(on="key", on_columns=list(NUMBER_KEYS), index="order", values="value", aggregate_function="first")
+    wide = numbers.pivot(
+        on="key", on_columns=list(NUMBER_KEYS), index="order", values="value", aggregate_function="first"
+    )
     texts = pairs.filter(pl.col("key").is_in(["proof_kind", "kind", "is_pinned"])).pivot(
-        on="key", on_columns=["proof_kind", "kind", "is_pinned"], index="order", values="value", aggregate_function="first"
+        on="key",
+        on_columns=["proof_kind", "kind", "is_pinned"],
+        index="order",
+        values="value",
+        aggregate_function="first",
     )
     frame = (
         numbered.drop("values")
@@ -90,8 +96,7 @@ def _restarts(frame: pl.DataFrame) -> pl.Series:
     seen = frame.select(
         "source",
         started=(pl.col("event") == "engine_start") & (pl.int_range(pl.len()).over("source") > 0),
-        fell=(pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over("source"))
-        < -_RESTART_FALL_MS,
+        fell=(pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over("source")) < -_RESTART_FALL_MS,
         timed=pl.col("offset_ms").is_not_null(),
     ).with_columns(pl.col("fell").fill_null(False))
     # An engine start is followed by offsets that begin anew: the two are one restart.

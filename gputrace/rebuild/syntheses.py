@@ -39,7 +39,9 @@ def collect_syntheses(sequence: Sequence, epochs: dict[int, Epoch]) -> pl.DataFr
         *_KEYS, pl.col("is_pinned").alias("pinned")
     )
     frame = starts.join(ends.drop("restart"), on=_KEYS, how="full", coalesce=True, nulls_equal=True)
-    frame = frame.join(spoken.rename({"restart": "spoken_restart"}), on=_KEYS, how="full", coalesce=True, nulls_equal=True)
+    frame = frame.join(
+        spoken.rename({"restart": "spoken_restart"}), on=_KEYS, how="full", coalesce=True, nulls_equal=True
+    )
     for other in (
         timed(queued_event, "queued_ns").drop("restart"),
         timed("GPU_PICKUP", "picked_up_ns").drop("restart"),

@@ -90,9 +90,9 @@ def link_traffic(series: pl.DataFrame, line_rate_gb_per_s: float | None, axis: T
         .mark_area(interpolate="step-after", clip=True, opacity=0.18, color=colours["rx"])
         .encode(**encoded)
     )
-    lines = base.mark_line(interpolate="step-after", clip=True, strokeWidth=1.2, invalid="break-paths-show-domains").encode(
-        **encoded, color=_colour("series", colours)
-    )
+    lines = base.mark_line(
+        interpolate="step-after", clip=True, strokeWidth=1.2, invalid="break-paths-show-domains"
+    ).encode(**encoded, color=_colour("series", colours))
     layers: list[Any] = [filled, lines]
     if line_rate_gb_per_s is not None:
         rule = alt.Chart(alt.InlineData(values=[{"value": line_rate_gb_per_s}]))
@@ -174,9 +174,7 @@ def _labels(**options: Any) -> alt.Axis:
 
 
 def _colour(field: str, colours: Colours) -> alt.Color:
-    return alt.Color(
-        f"{field}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), legend=None
-    )
+    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), legend=None)
 
 
 def _utc(axis: TimeAxis, field: str) -> str:
@@ -192,7 +190,7 @@ def _most(values: pl.Series) -> float:
     return float(most) if isinstance(most, int | float) else 0.0
 
 
-def _spec(chart: alt.Chart | alt.LayerChart, axis: TimeAxis, data: Mapping[str, pl.DataFrame]) -> Spec:
+def _spec(chart: alt.Chart | alt.LayerChart | alt.FacetChart, axis: TimeAxis, data: Mapping[str, pl.DataFrame]) -> Spec:
     """The specification with its data inside, and nothing in it that depends on where it is shown."""
     moving = chart.add_params(alt.param(name="domain_s", value=[axis.start_s, axis.end_s]))
     spec: Spec = moving.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding")).to_dict()

@@ -27,6 +27,8 @@ _MOST_GAPS = 100
 _MOST_JOBS = 50
 _MOST_TICKS = 80
 _STRIP_WIDTH = 120.0
+# What the page's script finds on its window; the bundle holds Vega, Vega-Lite and Vega-Embed.
+_BUNDLE = "window.vegaEmbed = vegaEmbed;"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class HtmlRenderer:
         folder = reports_dir()
         theme: dict[str, Any] = json.loads((folder / "theme.json").read_text(encoding="utf-8"))
         timeline = build_timeline(trace, diagnosis, theme["colours"])
-        scripts = [_script(vl_convert.javascript_bundle())] if timeline else []
+        scripts = [_script(vl_convert.javascript_bundle(_BUNDLE))] if timeline else []
         scripts.append(_script((folder / "assets" / "report.js").read_text(encoding="utf-8")))
         page = _environment(folder, theme["colours"]).get_template("report.html.j2")
         return page.render(
@@ -148,7 +150,9 @@ def _call_names(trace: Trace) -> dict[int, str]:
     """What a call is, in words, by its number."""
     named = {}
     for call, worker, partition in trace.calls.select("call", "worker", "partition").iter_rows():
-        parts = [f"{word} {value}" for word, value in (("worker", worker), ("partition", partition)) if value is not None]
+        parts = [
+            f"{word} {value}" for word, value in (("worker", worker), ("partition", partition)) if value is not None
+        ]
         named[int(call)] = f"call {call}" + (f" ({', '.join(parts)})" if parts else "")
     return named
 

@@ -25,7 +25,8 @@ def _plain(value: Any, clocked: bool) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item, clocked) for item in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        # Nine digits: sums made by several threads differ in the last of seventeen.
+        return float(f"{value:.9g}") if math.isfinite(value) else None
     return value
 
 
@@ -96,4 +97,7 @@ class JsonRenderer:
 
     def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
         """The report as indented JSON."""
-        return json.dumps(report_object(trace, diagnosis, self.calls), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return (
+            json.dumps(report_object(trace, diagnosis, self.calls), indent=1, ensure_ascii=False, allow_nan=False)
+            + "\n"
+        )

@@ -13,7 +13,11 @@ from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, PhaseFindi
 from gputrace.trace import Trace
 
 _BAR = "█"
-_STATES = (("compute", "compute_share", "green"), ("copy-only", "copy_only_share", "yellow"), ("idle", "idle_share", "red"))
+_STATES = (
+    ("compute", "compute_share", "green"),
+    ("copy-only", "copy_only_share", "yellow"),
+    ("idle", "idle_share", "red"),
+)
 _VERDICT_STYLE = {"supported": "bold red", "undetermined": "yellow", "refuted": "dim"}
 _MOST_GAPS = 5
 _MOST_NOTICES = 12
@@ -138,7 +142,10 @@ def _gaps(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         rate = "" if gap.rx_bytes_per_s is None else f"rx {_gb(gap.rx_bytes_per_s)} GB/s"
         where = f"call {gap.call}, {gap.phase}" if gap.call is not None else "between calls"
         table.add_row(
-            f"{gap.duration_ms / 1e3:.1f} s at {(gap.start_ns - begin) / 1e9:.1f} s", gap.cause, where, f"{gap.state} {rate}"
+            f"{gap.duration_ms / 1e3:.1f} s at {(gap.start_ns - begin) / 1e9:.1f} s",
+            gap.cause,
+            where,
+            f"{gap.state} {rate}",
         )
     yield Padding(table, (0, 0, 0, 2))
     rest = gaps.count - min(gaps.count, _MOST_GAPS)

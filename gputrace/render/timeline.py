@@ -34,6 +34,7 @@ _LANES = {
     "prep": ("split_vectors", "prep_msm"),
     "G2": ("b_g2_msm", "async_dealloc"),
 }
+_OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,11 @@ def build_timeline(trace: Trace, diagnosis: Diagnosis, colours: dict[str, Any]) 
     if axis is None:
         return None
     drawable = _leaves(trace.phases)
-    bars = drawable.sort("duration_ms", "start_ns", descending=[True, False]).head(MOST_BARS).sort("start_ns", "call")
+    bars = _longest(drawable.drop_nulls("gpu"))
     seen = set(bars["name"])
-    numbers = sorted({*bars["gpu"].drop_nulls(), *(gpu.gpu for gpu in trace.gpus), *(gpu.gpu for gpu in diagnosis.gpus)})
+    numbers = sorted(
+        {*bars["gpu"].drop_nulls(), *(gpu.gpu for gpu in trace.gpus), *(gpu.gpu for gpu in diagnosis.gpus)}
+    )
     builder = _Builder(trace, diagnosis, axis, colours, bars)
     figures = tuple(figure for figure in map(builder.figure, numbers) if figure.panels)
     if not figures:
@@ -101,7 +104,10 @@ def time_axis(trace: Trace, diagnosis: Diagnosis) -> TimeAxis | None:
     ends = [window.end_ns, trace.phases["end_ns"].max(), trace.calls["end_ns"].max()]
     if window.start_ns is None and trace.phases["start_ns"].count() == 0:
         starts, ends = [trace.samples["start_ns"].min()], [trace.samples["end_ns"].max()]
-    known = [int(time) for time in starts if isinstance(time, int)], [int(time) for time in ends if isinstance(time, int)]
+    known = (
+        [int(time) for time in starts if isinstance(time, int)],
+        [int(time) for time in ends if isinstance(time, int)],
+    )
     if not all(known):
         return None
     start_ns, end_ns = min(known[0]), max(known[1])
@@ -140,8 +146,21 @@ def _clocked(trace: Trace) -> bool:
 
 
 def _leaves(phases: pl.DataFrame) -> pl.DataFrame:
-    placed = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
-    return phases.filter(placed & ~pl.col("name").is_in(list(CONTAINS_OTHERS)) & (pl.col("end_ns") > pl.col("start_ns")))
+    """The phases that can be drawn, with the lane of each; those that contain others would hide them."""
+    lane_of = {name: lane for lane, names in _LANES.items() for name in names}
+    worker = pl.col("worker").cast(pl.String).fill_null("?")
+    kind = pl.col("name").replace_strict(lane_of, default=_OTHER, return_dtype=pl.String)
+    lasts = (pl.col("end_ns") > pl.col("start_ns")).fill_null(False)
+    return phases.filter(lasts & ~pl.col("name").is_in(list(CONTAINS_OTHERS))).with_columns(
+        (pl.lit("w") + worker + " " + kind).alias("lane")
+    )
+
+
+def _longest(leaves: pl.DataFrame, most: int = MOST_BARS) -> pl.DataFrame:
+    """At most `most` of them, the longest of every lane: by length alone, waits would crowd out the GPU's phases."""
+    ordered = leaves.sort("duration_ms", "start_ns", "call", "name", descending=[True, False, False, False])
+    ranked = ordered.with_columns(pl.int_range(pl.len()).over("gpu", "lane").alias("rank"))
+    return ranked.sort("rank", maintain_order=True).head(most).drop("rank").sort("start_ns", "call", "name")
 
 
 def _steps(readings: pl.DataFrame, axis: TimeAxis) -> pl.DataFrame:
@@ -177,20 +196,15 @@ class _Builder:
             "link": self._link(gpu, line_rate),
             "compute": self._compute_panel(gpu, busy),
         }
-        panels = tuple(
-            Panel(f"gpu{gpu}-{kind}", kind, spec) for kind, spec in specs.items() if spec is not None
-        )
+        panels = tuple(Panel(f"gpu{gpu}-{kind}", kind, spec) for kind, spec in specs.items() if spec is not None)
         return Figure(gpu, panels, line_rate, source)
 
     def _phases(self, gpu: int) -> charts.Spec | None:
         own = self.bars.filter(pl.col("gpu") == gpu)
         if own.is_empty():
             return None
-        lane_of = {name: lane for lane, names in _LANES.items() for name in names}
-        worker = pl.col("worker").cast(pl.String).fill_null("?")
-        kind = pl.col("name").replace_strict(lane_of, default="other", return_dtype=pl.String)
         bars = own.select(
-            (pl.lit("w") + worker + " " + kind).alias("lane"),
+            "lane",
             pl.col("name").alias("phase"),
             "call",
             self.axis.seconds_of("start_ns").alias("start_s"),
@@ -198,7 +212,7 @@ class _Builder:
             "duration_ms",
         )
         workers = own["worker"].unique().sort(nulls_last=True).to_list()
-        names = [f"w{'?' if number is None else number} {lane}" for number in workers for lane in (*_LANES, "other")]
+        names = [f"w{'?' if number is None else number} {lane}" for number in workers for lane in (*_LANES, _OTHER)]
         used = set(bars["lane"])
         calls = self.trace.calls.filter(pl.col("call").is_in(own["call"].unique().to_list())).select(
             "call", pl.col("worker", "partition", "job").cast(pl.String).fill_null("unknown")
@@ -230,7 +244,9 @@ class _Builder:
             own = states.filter((pl.col("gpu") == gpu) & (length > 0))
             value = (pl.col("compute_s") * 1e9 / length).clip(0, 1).round(4)
             return own.select("start_ns", "end_ns", value.alias("value")), finding.state_source or "unknown"
-        samples = self.trace.samples.filter(pl.col("gpu") == gpu) if _clocked(self.trace) else self.trace.samples.clear()
+        samples = (
+            self.trace.samples.filter(pl.col("gpu") == gpu) if _clocked(self.trace) else self.trace.samples.clear()
+        )
         for column, source in (("sm_active", "SM activity"), ("gpu_util", "utilization.gpu, which may count copies")):
             if samples[column].count():
                 return samples.select("start_ns", "end_ns", pl.col(column).round(4).alias("value")), source

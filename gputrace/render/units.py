@@ -35,7 +35,7 @@ def share(value: float | None) -> str:
     """A share (0..1) in percent; a small one that is not nothing stays visible."""
     if value is None:
         return UNKNOWN
-    return "<1%" if 0.0005 < value < 0.005 else f"{value:.0%}"
+    return "<1%" if 1e-6 < value < 0.005 else f"{value:.0%}"
 
 
 def rate(bytes_per_s: float | None) -> str:
@@ -58,5 +58,11 @@ def _scaled(value: float) -> str:
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if abs(value) >= factor:
             scaled = value / factor
-            return f"{scaled:,.0f} {unit}" if abs(scaled) >= 99.95 else f"{scaled:.2f} {unit}" if abs(scaled) < 9.995 else f"{scaled:.1f} {unit}"
+            return (
+                f"{scaled:,.0f} {unit}"
+                if abs(scaled) >= 99.95
+                else f"{scaled:.2f} {unit}"
+                if abs(scaled) < 9.995
+                else f"{scaled:.1f} {unit}"
+            )
     return f"{value:.0f} B"

@@ -12,7 +12,7 @@
 
   let domain = full;
   let highlight = null;
-  let drawn = []; // {stack, element, panel, embedded}
+  let drawn = []; // {stack, element, embedded, view}, one for each panel
   let pending = null;
 
   function chartConfig() {
@@ -40,7 +40,7 @@
           renderer: "canvas",
           tooltip: { disableDefaultStyle: false, theme: "custom" },
         });
-        return { stack: element.closest(".figure-stack"), element, panel, view: embedded.view, finalize: () => embedded.finalize(), embedded };
+        return { stack: element.closest(".figure-stack"), element, embedded, view: embedded.view };
       }),
     );
     await show();
@@ -89,7 +89,7 @@
     const item = drawn.find((candidate) => candidate.stack === stack);
     if (!item) return null;
     const box = item.element.getBoundingClientRect();
-    const left = box.left + item.view.origin()[0];
+    const left = box.left + item.view.padding().left + item.view.origin()[0];
     return { left, width: item.view.width(), inStack: left - stack.getBoundingClientRect().left };
   }
 

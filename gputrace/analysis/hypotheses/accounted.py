@@ -16,6 +16,10 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 def _judge_launches(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if not case.has_trace:
         return case.finding(hypothesis, "undetermined", [], "record a GPU trace: only rx tells launches from copies")
+    if case.rx_is_dead:
+        return case.finding(
+            hypothesis, "undetermined", [], "check the PCIe sensor: rx reads near zero even where the MSMs stream"
+        )
     return _judge(hypothesis, case)
 
 
@@ -28,7 +32,10 @@ def _judge_copies(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 def _judge_kernels(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if not case.has_sm:
         return case.finding(
-            hypothesis, "undetermined", [], "record SM utilisation (GPM, Hopper or later): here it is inferred from phases"
+            hypothesis,
+            "undetermined",
+            [],
+            "record SM utilisation (GPM, Hopper or later): here it is inferred from phases",
         )
     return _judge(hypothesis, case)
 

@@ -52,6 +52,13 @@ class Case:
         """Whether any GPU was sampled, on the log's clock, with PCIe figures."""
         return any(view.sampled and bool((view.rx_wire == view.rx_wire).any()) for view in self.views)
 
+    @cached_property
+    def rx_is_dead(self) -> bool:
+        """Whether rx never rose above the copy threshold in the whole run, although the MSMs stream their points."""
+        rates = [view.rx_wire / view.seconds / view.limit_wire_bytes_per_s for view in self.views if view.sampled]
+        floor = self.thresholds.copy_link_share
+        return self.has_trace and all(not bool((rate > floor).any()) for rate in rates)
+
     @property
     def has_sm(self) -> bool:
         """Whether SM activity was measured rather than inferred."""

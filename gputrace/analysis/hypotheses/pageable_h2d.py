@@ -39,13 +39,24 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         return case.finding(hypothesis, "refuted", evidence)
     if not case.has_trace:
         evidence.append(
-            Evidence(f"ntt_kernels takes {ntt.median_ms:.0f} ms (median), the copy or a stall", ntt.median_ms, "ms", True)
+            Evidence(
+                f"ntt_kernels takes {ntt.median_ms:.0f} ms (median), the copy or a stall", ntt.median_ms, "ms", True
+            )
         )
         return case.finding(
             hypothesis,
             "undetermined",
             evidence,
             "record a GPU trace beside the log: rx in ntt_kernels tells a slow copy from a stall",
+        )
+    if case.rx_is_dead:
+        evidence.append(
+            Evidence(
+                "rx stays near zero in the whole run, even where the MSMs stream their points", 0.0, "bytes/s", False
+            )
+        )
+        return case.finding(
+            hypothesis, "undetermined", evidence, "check the PCIe sensor: some GPUs' counters always read 0 (try GPM)"
         )
     rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else 0.0
     line = case.line_rate or 0.0
@@ -108,8 +119,8 @@ HYPOTHESIS = Hypothesis(
     title="a/b/c are copied from pageable memory, through the driver's bounce buffer",
     brief="copying a/b/c from pageable memory",
     knob=(
-        "synthesise a/b/c into pinned buffers (the engine's pinned pool). Risk: it takes 3 buffers a partition in flight "
-        "of memory that cannot be swapped, and allocating them under load stalls the driver: allocate at start"
+        "synthesise a/b/c into pinned buffers (the engine's pinned pool). Risk: it takes 3 buffers a partition in "
+        "flight of memory that cannot be swapped, and allocating them under load stalls the driver: allocate at start"
     ),
     next_step="record one run with the pinned pool on and compare ntt_kernels + coset_intt_sync",
     judge_with=_judge,

@@ -36,7 +36,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         during, since = after
         evidence.append(
             Evidence(
-                f"outside barrier waits, {during:.0%} of GPU time is lost while buffers are allocated, {since:.0%} since",
+                f"outside barrier waits {during:.0%} of GPU time is lost during allocations, {since:.0%} since",
                 during - since,
                 "share",
                 during > since,
@@ -46,7 +46,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 
 def _lost_after(case: Case) -> tuple[float, float] | None:
-    """Share of time lost during the bursts and after the last, less barrier waits (another cause); None without both."""
+    """Share of time lost during the bursts and after the last, less barrier waits (another cause)."""
     start, end = int(case.bursts["start_ns"].min()), int(case.bursts["end_ns"].max())  # type: ignore[arg-type]
     first = case.trace.calls["lock_ns"].min()
     last = case.trace.calls["unlock_ns"].max()

@@ -11,7 +11,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             hypothesis,
             "undetermined",
             [],
-            "add the prover's stdout: only 'GPU_TIMING spawn_blocking prove_start' and mutex_held lines show the release",
+            "add the prover's stdout: the release shows in 'GPU_TIMING spawn_blocking prove_start' beside mutex_held",
         )
     evidence = [
         case.charge_evidence(hypothesis.id),

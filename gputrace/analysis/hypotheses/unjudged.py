@@ -25,7 +25,9 @@ HYPOTHESES = (
     ),
     _unjudged("memory-budget", "syntheses wait for memory", "look for 'evicted for memory pressure' in the log"),
     _unjudged(
-        "link-degraded", "the PCIe link runs below its width or generation", "compare the line rate with the link's limit"
+        "link-degraded",
+        "the PCIe link runs below its width or generation",
+        "compare the line rate with the link's limit",
     ),
     _unjudged("throttled", "GPU clocks are held down", "compare SM clocks under load with the GPU's maximum"),
     _unjudged("other-process", "another process uses the GPU", "look for SM activity outside calls"),

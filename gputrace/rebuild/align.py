@@ -1,0 +1,125 @@
+"""Puts a log that has only relative times (TIMELINE offsets, no tracing lines) on the clock of a GPU trace.
+
+The phases say when bytes should cross the link and when SMs should be busy; the trace says when they did. The offset
+at which the two agree best is the clock. It is believed only if it agrees clearly better than any other offset: a
+periodic run agrees with itself shifted by a period.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+
+_STEP_S = 0.05
+# The best fit must be at least this good, and this much better than the best one further than `_SAME_S` away.
+MIN_CORRELATION = 0.4
+MIN_MARGIN = 0.1
+_SAME_S = 1.0
+_COPY = ("ntt_kernels", "coset_intt_sync")
+_STREAM = ("msm_invoke", "batch_add")
+_COMPUTE = ("coset_intt_sync", "msm_invoke")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """`offset_ns` added to the log's times puts them on the trace's clock. `margin` is over the second-best fit."""
+
+    offset_ns: int
+    correlation: float
+    margin: float
+    uncertainty_s: float
+
+    @property
+    def believed(self) -> bool:
+        """Whether the fit is good and unique."""
+        return self.correlation >= MIN_CORRELATION and self.margin >= MIN_MARGIN
+
+
+def _profile(spans: pl.DataFrame, begin_ns: int, steps: int) -> Floats:
+    """Share of each step covered by the spans (start_ns, end_ns), from `begin_ns` on."""
+    edges = begin_ns + np.arange(steps + 1) * _STEP_S * 1e9
+    starts = np.sort(spans["start_ns"].to_numpy()).astype(np.float64)
+    ends = np.sort(spans["end_ns"].to_numpy()).astype(np.float64)
+
+    def covered(knots: Floats, at: Floats) -> Floats:
+        count = np.searchsorted(knots, at)
+        return np.asarray(count * at - np.concatenate([[0.0], np.cumsum(knots)])[count])
+
+    at: Floats = np.asarray(edges - begin_ns)
+    total = covered(np.asarray(starts - begin_ns), at) - covered(np.asarray(ends - begin_ns), at)
+    return np.asarray(np.diff(total) / (_STEP_S * 1e9))
+
+
+def _resample(samples: pl.DataFrame, column: str, begin_ns: int, steps: int) -> Floats:
+    """Rate of a per-interval amount on the steps; nan-free."""
+    start, end = samples["start_ns"].to_numpy(), samples["end_ns"].to_numpy()
+    total = np.concatenate([[0.0], np.cumsum(samples[column].fill_null(0.0).to_numpy())])
+    knots = np.concatenate([start[:1], end]).astype(np.float64)
+    edges = begin_ns + np.arange(steps + 1) * _STEP_S * 1e9
+    return np.asarray(np.diff(np.interp(edges, knots, total)) / _STEP_S)
+
+
+def _standard(values: Floats) -> Floats:
+    spread = values.std()
+    return (values - values.mean()) / spread if spread > 0 else values * 0.0
+
+
+def align(phases: pl.DataFrame, samples: pl.DataFrame) -> Alignment | None:
+    """The best offset of one GPU's phases on its samples; None where there is too little to compare.
+
+    `phases` has name, start_ns, end_ns on the log's own clock; `samples` is a SAMPLES frame of one GPU.
+    """
+    timed = phases.drop_nulls(["start_ns", "end_ns"])
+    if timed.is_empty() or samples.height < 50 or not samples["rx_wire_bytes"].count():
+        return None
+    log_begin, log_end = int(timed["start_ns"].min()), int(timed["end_ns"].max())  # type: ignore[arg-type]
+    trace_begin, trace_end = int(samples["start_ns"].min()), int(samples["end_ns"].max())  # type: ignore[arg-type]
+    log_steps = int((log_end - log_begin) / 1e9 / _STEP_S)
+    trace_steps = int((trace_end - trace_begin) / 1e9 / _STEP_S)
+    if log_steps < 100 or trace_steps < 100:
+        return None
+
+    def spans(*names: str) -> Floats:
+        return _profile(timed.filter(pl.col("name").is_in(names)), log_begin, log_steps)
+
+    # What the link carries is learnt from the fit's own best place; to find that, only the order of rates matters.
+    predicted_rx = 0.3 * spans("ntt_kernels") + spans(*_STREAM) + 0.5 * spans("coset_intt_sync")
+    rx = np.sqrt(_resample(samples, "rx_wire_bytes", trace_begin, trace_steps))
+    pairs = [(np.sqrt(predicted_rx), rx)]
+    if samples["sm_active"].count():
+        with_seconds = samples.with_columns(
+            (pl.col("sm_active") * (pl.col("end_ns") - pl.col("start_ns")) / 1e9).alias("busy_s")
+        )
+        pairs.append((spans(*_COMPUTE), _resample(with_seconds, "busy_s", trace_begin, trace_steps)))
+    score = np.zeros(log_steps + trace_steps - 1)
+    for predicted, seen in pairs:
+        score += _correlate(predicted, seen)
+    score /= len(pairs)
+    best = int(np.argmax(score))
+    lag = np.arange(-(log_steps - 1), trace_steps)
+    far = np.abs(lag - lag[best]) * _STEP_S > _SAME_S
+    runner_up = float(score[far].max()) if far.any() else 0.0
+    offset_ns = trace_begin + int(lag[best] * _STEP_S * 1e9) - log_begin
+    return Alignment(offset_ns, float(score[best]), float(score[best]) - runner_up, _STEP_S * 2)
+
+
+def _correlate(predicted: Floats, seen: Floats) -> Floats:
+    """Correlation of the two at every lag, over what the trace covers of the log; short overlaps count less."""
+    size = 1 << int(np.ceil(np.log2(len(predicted) + len(seen))))
+    a, b = _standard(predicted), _standard(seen)
+
+    def across(x: Floats, y: Floats) -> Floats:
+        product = np.fft.irfft(np.conj(np.fft.rfft(x, size)) * np.fft.rfft(y, size), size)
+        return np.concatenate([product[-(len(predicted) - 1) :], product[: len(seen)]])
+
+    ones_a, ones_b = np.ones_like(a), np.ones_like(b)
+    n = np.maximum(across(ones_a, ones_b), 1.0)
+    mean_a, mean_b = across(a, ones_b) / n, across(ones_a, b) / n
+    var_a = np.maximum(across(a * a, ones_b) / n - mean_a**2, 1e-9)
+    var_b = np.maximum(across(ones_a, b * b) / n - mean_b**2, 1e-9)
+    shared = across(a, b) / n - mean_a * mean_b
+    enough = np.minimum(1.0, n / (0.5 * len(predicted)))
+    return np.asarray(shared / np.sqrt(var_a * var_b) * enough)
