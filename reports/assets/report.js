@@ -81,7 +81,8 @@
 
   function reset() {
     highlight = null;
-    return zoom(...full);
+    domain = full;
+    return show();
   }
 
   // Where a panel's plot lies in its stack, in CSS pixels.

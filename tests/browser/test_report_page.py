@@ -130,10 +130,11 @@ def test_every_panel_is_drawn(browser: Browser, told_story: Report, scheme: str)
             assert box is not None
             assert box["width"] > 900
             assert box["height"] > 80
-            painted = report.page.locator(f".panel.{kind} canvas").evaluate(
-                "c => new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+            colours = report.page.locator(f".panel.{kind} canvas").evaluate(
+                "c => { const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer;"
+                " return new Set(new Uint32Array(pixels)).size; }"
             )
-            assert painted > 5
+            assert colours > 5
 
 
 def test_a_narrow_window_scrolls_only_inside_its_tables(browser: Browser, told_story: Report) -> None:
@@ -254,14 +255,22 @@ def test_only_samples(browser: Browser, tmp_path: Path) -> None:
         assert "cannot be said" in report.page.locator("h1").inner_text()
 
 
-def test_a_log_without_the_mutex_has_no_timeline_and_says_so(browser: Browser, tmp_path: Path) -> None:
+def test_a_log_without_the_mutex_has_no_phases_and_says_so(browser: Browser, tmp_path: Path) -> None:
     lines = gzip.decompress(LOG.read_bytes()).decode().splitlines()
     log = tmp_path / "prover.stdout"
     log.write_text(_without(lines, "CUZK_", "TIMELINE"), encoding="utf-8")
     with opened(browser, make_report(tmp_path, log)) as report:
+        assert report.page.locator(".panel.phases").count() == 0
+        assert "No phases" in report.page.locator("#phases").inner_text()
+        assert "unknown" in report.page.locator("dl.figures").inner_text()
+
+
+def test_a_trace_without_anything_is_a_page_without_a_timeline(browser: Browser, tmp_path: Path) -> None:
+    empty = Report(tmp_path / "report.html", Trace(), diagnose(Trace()))
+    empty.path.write_text(HtmlRenderer().render(empty.trace, empty.diagnosis), encoding="utf-8")
+    with opened(browser, empty) as report:
         assert report.page.locator(".panel").count() == 0
         assert "neither phases of calls nor GPU samples" in report.page.locator("#timeline").inner_text()
-        assert "unknown" in report.page.locator("dl.figures").inner_text()
 
 
 def test_without_a_wall_clock_no_time_of_day_is_shown(browser: Browser, tmp_path: Path) -> None:

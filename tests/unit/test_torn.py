@@ -119,11 +119,8 @@ def test_two_foreign_lines_at_one_boundary(tmp_path: Path, at: int) -> None:
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
 
 
-@pytest.mark.parametrize("second", range(2, len(START.pieces)))
-@pytest.mark.parametrize("first", [1, 3, 5])
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in (1, 3, 5) for b in BOUNDARIES if a < b])
 def test_two_foreign_lines_at_two_boundaries(tmp_path: Path, first: int, second: int) -> None:
-    if first >= second:
-        pytest.skip("the second tear must come later")
     torn = Torn(START, {first: [NTT_LINE], second: [TRACING_LINE]})
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
 
@@ -140,20 +137,23 @@ def test_two_torn_records_in_a_row(tmp_path: Path) -> None:
 
 
 def test_other_lines_between_the_pieces_are_not_pieces(tmp_path: Path) -> None:
-    torn = Torn(START, {5: [C_LINE, "a line of some other program", "worker=9,partition=9 is not ours"]})
+    torn = Torn(START, {5: [C_LINE, "a line of some other program", "key=9 of nobody"]})
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
 
 
-@pytest.mark.parametrize("at", range(1, 9))
-def test_a_record_of_an_old_build_with_an_empty_detail(tmp_path: Path, at: int, request: pytest.FixtureRequest) -> None:
-    old = Record(19, "CHAN_SEND", "porep-1000-7", "")
-    if at >= len(old.pieces):
-        pytest.skip("only eight pieces")
-    if at == len(old.pieces) - 1:
-        request.applymarker(
-            pytest.mark.xfail(strict=True, reason="a newline alone is not taken for the end of an empty detail")
-        )
-    torn = Torn(old, {at: [C_LINE]})
+# Before 2026-02-20 the detail was empty: eight pieces.
+OLD = Record(19, "CHAN_SEND", "porep-1000-7", "")
+
+
+@pytest.mark.parametrize("at", range(1, len(OLD.pieces) - 1))
+def test_a_record_of_an_old_build_with_an_empty_detail(tmp_path: Path, at: int) -> None:
+    torn = Torn(OLD, {at: [C_LINE]})
+    check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
+
+
+@pytest.mark.xfail(strict=True, reason="a newline alone is not taken for the end of a record with an empty detail")
+def test_the_newline_alone_of_a_record_with_an_empty_detail(tmp_path: Path) -> None:
+    torn = Torn(OLD, {len(OLD.pieces) - 1: [C_LINE]})
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
 
 
@@ -270,14 +270,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return tmp_path_factory.mktemp("torn")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(log=logs)
 def test_reading_a_torn_log_gives_what_the_untorn_log_gives(folder: Path, log: list[Torn | list[str]]) -> None:
     torn = sum(isinstance(part, Torn) and bool(part.foreign) for part in log)
     check_repaired(folder, written(log, torn=True), written(log, torn=False), repaired=torn)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(log=logs, chunk_bytes=st.integers(64, 4096), torn=st.booleans())
 def test_where_chunks_end_makes_no_difference(
     folder: Path, log: list[Torn | list[str]], chunk_bytes: int, torn: bool
@@ -292,7 +292,7 @@ def test_where_chunks_end_makes_no_difference(
     assert got.unrecognised_lines == expected.unrecognised_lines
 
 
-@pytest.mark.parametrize("chunk_bytes", [64, 1000, 4096])
+@pytest.mark.parametrize("chunk_bytes", [500, 4096])
 def test_a_long_torn_log_in_small_chunks(folder: Path, chunk_bytes: int) -> None:
     parts: list[Torn | list[str]] = []
     for number in range(150):

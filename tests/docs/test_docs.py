@@ -1,0 +1,57 @@
+"""The documents say what the code does."""
+
+import dataclasses
+import re
+
+from gputrace.analysis.blame import UNEXPLAINED
+from gputrace.analysis.hypotheses import ALL
+from gputrace.analysis.thresholds import Thresholds
+from tests.captures import ROOT
+
+
+def test_data_dictionary_is_current() -> None:
+    import importlib.util
+
+    path = ROOT / "docs" / "make_data_dictionary.py"
+    spec = importlib.util.spec_from_file_location("make_data_dictionary", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "data-dictionary.md").read_text() == module.dictionary()
+
+
+def test_every_cause_is_defined() -> None:
+    text = (ROOT / "docs" / "definitions.md").read_text()
+    rules = (ROOT / "gputrace" / "analysis" / "blame.py").read_text()
+    charged = set(re.findall(r'^        \(.*, "([a-z0-9-]+)"\),$', rules, flags=re.MULTILINE))
+    assert len(charged) >= 10
+    for cause in charged | {UNEXPLAINED}:
+        assert f"| `{cause}` |" in text
+    assert charged <= {hypothesis.id for hypothesis in ALL}
+
+
+def test_thresholds_in_the_definitions_are_those_of_the_code() -> None:
+    text = (ROOT / "docs" / "definitions.md").read_text()
+    thresholds = Thresholds()
+    for said in (
+        f"exceeds {thresholds.copy_link_share * 100:.0f} % of the link",
+        f"compute below {thresholds.gap_compute:g}, smoothed over {thresholds.gap_smoothing_s:g} s",
+        f"at least {thresholds.supported_share * 100:.0f} % of the lost seconds",
+    ):
+        assert said in re.sub(r"\s+", " ", text)
+    assert len(dataclasses.fields(thresholds)) == 5
+
+
+def test_readme_shows_a_real_report() -> None:
+    readme = (ROOT / "README.md").read_text()
+    golden = (ROOT / "tests" / "golden" / "h200-pageable.80.txt").read_text()
+    shown = readme.split("```text\n")[1].split("```")[0]
+    for line in filter(None, (line.strip() for line in shown.splitlines())):
+        assert line == "..." or line in golden
+
+
+def test_changelog_has_the_version() -> None:
+    from gputrace import __version__
+
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{__version__}]" in changelog or "## [Unreleased]" in changelog
