@@ -20,9 +20,8 @@ def dictionary() -> str:
     """The document."""
     parts = [HEAD]
     for frame in FRAMES:
-        parts.append(
-            f"\n## {frame.name}\n\n{frame.meaning[0].upper()}{frame.meaning[1:]}.\n\n| column | type | meaning |\n|---|---|---|\n"
-        )
+        meaning = frame.meaning[0].upper() + frame.meaning[1:]
+        parts.append(f"\n## {frame.name}\n\n{meaning}.\n\n| column | type | meaning |\n|---|---|---|\n")
         parts.extend(f"| `{name}` | {column.dtype} | {column.meaning} |\n" for name, column in frame.columns.items())
     return "".join(parts)
 

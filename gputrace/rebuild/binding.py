@@ -8,12 +8,10 @@ smallest total residual is found by following the best partial assignments along
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from gputrace.rebuild.attempts import Attempt
 from gputrace.rebuild.blocks import Block
@@ -159,32 +157,87 @@ def _step(
 
 
 def match_lines(
-    lines: int, calls: int, candidates: Callable[[int], range | list[int]], cost: Callable[[int, int], float | None]
-) -> list[tuple[int | None, float]]:
-    """For each of `calls`, which of `lines` is its own and at what residual (ms): the cheapest one-to-one matching.
+    calls: int, candidates: Callable[[int], range | list[int]], cost: Callable[[int, int], float | None]
+) -> "Matched":
+    """For each of `calls`, which line is its own and at what residual (ms): the cheapest one-to-one matching.
 
     `candidates(call)` lists the lines that order allows; `cost` gives a residual, or None where the two cannot be.
     """
-    rows, columns, weights = [], [], []
-    costs: dict[tuple[int, int], float] = {}
+    choices: list[list[tuple[float, int]]] = []
     for call in range(calls):
-        for line in candidates(call):
-            residual = cost(call, line)
-            if residual is not None and residual < _UNBOUND_MS:
-                rows.append(call)
-                columns.append(line)
-                # Zero weights would read as no edge.
-                weights.append(residual + 1.0)
-                costs[call, line] = residual
+        priced = ((cost(call, line), line) for line in candidates(call))
+        choices.append(
+            [(residual, line) for residual, line in priced if residual is not None and residual < _UNBOUND_MS]
+        )
+    matched: Matched = [(None, 0.0)] * calls
+    for group in _contested(choices):
+        own = [choices[call] for call in group]
+        found = _each_takes_its_best(own) or _cheapest_matching(own)
+        for call, choice in zip(group, found, strict=True):
+            matched[call] = choice
+    return matched
+
+
+Matched = list[tuple[int | None, float]]
+
+
+def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:
+    """Groups of calls that share candidate lines, directly or through others: each is a problem of its own."""
+    group_of_line: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
+    for call, own in enumerate(choices):
+        merged = [call]
+        for other in {
+            id(group_of_line[line]): group_of_line[line] for _, line in own if line in group_of_line
+        }.values():
+            del groups[id(other)]
+            merged = other + merged
+        groups[id(merged)] = merged
+        for member in merged if len(merged) > 1 else [call]:
+            for _, line in choices[member]:
+                group_of_line[line] = merged
+    return groups.values()
+
+
+def _each_takes_its_best(choices: list[list[tuple[float, int]]]) -> Matched | None:
+    """Every call with its own cheapest line, where no two want the same: nothing can be cheaper. Else None."""
+    taken: set[int] = set()
+    matched: Matched = []
+    for own in choices:
+        if not own:
+            matched.append((None, 0.0))
+            continue
+        least = min(own)[0]
+        line = next((line for residual, line in own if residual == least and line not in taken), None)
+        if line is None:
+            return None
+        taken.add(line)
+        matched.append((line, least))
+    return matched
+
+
+def _cheapest_matching(choices: list[list[tuple[float, int]]]) -> Matched:
+    """The one-to-one matching of the smallest total cost; a call may go without, at a price."""
+    # Imported here: it costs time, and most logs do not need it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    known = sorted({line for own in choices for _, line in own})
+    column_of = {line: column for column, line in enumerate(known)}
+    rows, columns, weights = [], [], []
+    for call, own in enumerate(choices):
+        for residual, line in own:
+            rows.append(call)
+            columns.append(column_of[line])
+            # Zero weights would read as no edge.
+            weights.append(residual + 1.0)
         rows.append(call)
-        columns.append(lines + call)
+        columns.append(len(known) + call)
         weights.append(_UNBOUND_MS + 1.0)
-    if not calls:
-        return []
-    graph = coo_array((weights, (rows, columns)), shape=(calls, lines + calls)).tocsr()
-    matched_calls, matched = min_weight_full_bipartite_matching(graph)
-    result: list[tuple[int | None, float]] = [(None, 0.0)] * calls
-    for call, line in zip(matched_calls.tolist(), matched.tolist(), strict=True):
-        if line < lines:
-            result[call] = (line, costs[call, line])
-    return result
+    graph = coo_array((weights, (rows, columns)), shape=(len(choices), len(known) + len(choices))).tocsr()
+    matched: Matched = [(None, 0.0)] * len(choices)
+    for call, column in zip(*(index.tolist() for index in min_weight_full_bipartite_matching(graph)), strict=True):
+        if column < len(known):
+            line = known[column]
+            matched[call] = (line, next(residual for residual, other in choices[call] if other == line))
+    return matched

@@ -62,7 +62,6 @@ def _match(calls: list["Call"], name: str, lines: list[Floating], cost: Cost, kn
     """Gives each call its line of one kind; returns the residuals in ms, 0 for calls without one."""
     orders = [line.order for line in lines]
     chosen = match_lines(
-        len(lines),
         len(calls),
         lambda call: _reachable(calls[call], name, orders),
         lambda call, line: cost(calls[call], lines[line], known),
