@@ -35,6 +35,11 @@ class GpuView:
     sampled: bool
 
     @property
+    def knows_compute(self) -> bool:
+        """Whether anything says when the GPU computed."""
+        return self.sm_source != "unknown"
+
+    @property
     def limit_wire_bytes_per_s(self) -> float:
         """The link's limit; where it is unknown, the highest rate this run reached."""
         if self.info.link_limit_bytes_per_s:
@@ -130,8 +135,11 @@ def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled:
         # A hole in GPM is filled from the phases.
         compute_s = np.where(known, sm_active * seconds, inferred)
         source = "gpm"
-    else:
+    elif computing.any():
         compute_s, source = inferred, "inferred from phases"
+    else:
+        # Neither SM readings nor C++ lines: whether the GPU computed cannot be known.
+        compute_s, source = inferred, "unknown"
     return GpuView(
         info=info,
         samples=samples,

@@ -8,11 +8,12 @@ import polars as pl
 
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.pieces import Fit, divide, fit_kinds
-from gputrace.analysis.thresholds import OVERLAP_SAMPLES
+from gputrace.analysis.thresholds import LINE_RATE_LINK_SHARE, OVERLAP_SAMPLES, Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 # A fitted rate counts for the line rate only if it is this sure.
 _SURE_ERROR_SHARE = 0.2
@@ -34,7 +35,15 @@ class Transfers:
     sm: Fit | None
     instances: pl.DataFrame
     line_rate_bytes_per_s: float | None
+    link_payload_bytes_per_s: float | None
     cadence_s: float
+
+    def line_floor(self, thresholds: Thresholds) -> float | None:
+        """Payload bytes/s from which a copy counts as running at line rate; None where nothing was copied."""
+        if not self.line_rate_bytes_per_s:
+            return None
+        link_floor = LINE_RATE_LINK_SHARE * (self.link_payload_bytes_per_s or 0.0)
+        return max(thresholds.staged_share * self.line_rate_bytes_per_s, link_floor)
 
 
 def transfers(view: GpuView) -> Transfers:
@@ -58,13 +67,22 @@ def transfers(view: GpuView) -> Transfers:
         volume = fit_kinds(share, pieces.sample, piece_kind, kinds, view.rx_wire / WIRE_PER_PAYLOAD)
     if view.sampled and len(kinds) and view.sm_source == "gpm":
         sm = fit_kinds(pieces.seconds, pieces.sample, piece_kind, kinds, view.compute_s, highest=1.0)
-    instances = _instances(view, kind_of, length_s, volume, sm, cadence_s)
     line = _line_rate(view, kinds, kind_of, length_s, volume)
-    return Transfers(kinds, kind_of, volume, sm, instances, line, cadence_s)
+    resolved = _resolved(view, kind_of, length_s, volume, line)
+    instances = _instances(view, kind_of, length_s, volume, resolved, sm, cadence_s)
+    limit = view.info.link_limit_bytes_per_s
+    link = limit / WIRE_PER_PAYLOAD if limit else None
+    return Transfers(kinds, kind_of, volume, sm, instances, line, link, cadence_s)
 
 
 def _instances(
-    view: GpuView, kind_of: Ints, length_s: Floats, volume: Fit | None, sm: Fit | None, cadence_s: float
+    view: GpuView,
+    kind_of: Ints,
+    length_s: Floats,
+    volume: Fit | None,
+    resolved: Bools,
+    sm: Fit | None,
+    cadence_s: float,
 ) -> pl.DataFrame:
     pieces, segments = view.pieces, view.segments
     fitted = covered = np.full(len(length_s), np.nan)
@@ -77,7 +95,7 @@ def _instances(
         )
         parts = divide(view.rx_wire / WIRE_PER_PAYLOAD, pieces.sample, expected, pieces.seconds)
         covered = np.bincount(pieces.segment[inside], parts[inside], len(length_s))
-        fitted = volume.value[kind_of]
+        fitted = np.where(resolved, volume.value[kind_of], np.nan)
     busy = sm.value[kind_of] if sm is not None and len(kind_of) else np.full(len(length_s), np.nan)
     by_segment = segments.select("call", "name", "mode", "bursting").with_columns(
         pl.Series("seconds", length_s),
@@ -115,6 +133,19 @@ def _instances(
         .alias("rx_method"),
         (pl.col("busy_s") / pl.max_horizontal("seconds", pl.lit(1e-9))).alias("sm_share"),
     )
+
+
+def _resolved(view: GpuView, kind_of: Ints, length_s: Floats, volume: Fit | None, line_rate: float | None) -> Bools:
+    """Per segment, whether its kind's fit means anything: phases of a millisecond are lost in the fit's error.
+
+    It does if two standard errors could not be a copy at line rate, and the rate is one that the link can carry.
+    """
+    if volume is None or line_rate is None:
+        return np.zeros(len(kind_of), dtype=bool)
+    by_kind = np.array([float(np.median(length_s[kind_of == i])) for i in range(len(volume.kinds))])
+    most = by_kind * (view.info.link_limit_bytes_per_s or np.inf) / WIRE_PER_PAYLOAD
+    sure = (2.0 * volume.error < by_kind * line_rate) & (volume.value <= most)
+    return np.asarray(sure[kind_of])
 
 
 def _line_rate(view: GpuView, kinds: list[str], kind_of: Ints, length_s: Floats, volume: Fit | None) -> float | None:

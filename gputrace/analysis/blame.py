@@ -29,7 +29,7 @@ BLAME = {
 }
 
 
-def _rules(copy_floor: float, line_rate: float | None, thresholds: Thresholds) -> list[tuple[pl.Expr, str]]:
+def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, str]]:
     """Condition and cause, in order; the first that holds decides.
 
     Columns: name, mode, bursting, stalled, pinned, warmup, copying (the sample), rate (payload bytes/s of the phase
@@ -37,7 +37,7 @@ def _rules(copy_floor: float, line_rate: float | None, thresholds: Thresholds) -
     """
     name, rate = pl.col("name"), pl.col("rate")
     moves = (rate > copy_floor).fill_null(False)
-    at_line_rate = (rate >= thresholds.staged_share * line_rate).fill_null(False) if line_rate else pl.lit(False)
+    at_line_rate = (rate >= line_floor).fill_null(False) if line_floor else pl.lit(False)
     not_pinned = ~pl.col("pinned").fill_null(False)
     in_ntt = name == "ntt_kernels"
     kernels = name.is_in(COMPUTE_PHASES)
@@ -113,7 +113,7 @@ def charge(lost: pl.DataFrame, view: GpuView, moved: Transfers, thresholds: Thre
     copying = view.copying(thresholds)[lost["sample"].to_numpy()]
     copy_floor = thresholds.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
     cause = pl.lit(UNEXPLAINED)
-    for condition, name in reversed(_rules(copy_floor, moved.line_rate_bytes_per_s, thresholds)):
+    for condition, name in reversed(_rules(copy_floor, moved.line_floor(thresholds))):
         cause = pl.when(condition.fill_null(False)).then(pl.lit(name)).otherwise(cause)
     return (
         lost.with_columns(pl.Series("copying", copying))

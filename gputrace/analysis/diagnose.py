@@ -45,7 +45,8 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
     moved = [transfers(view) for view in views]
     lost = [lost_pieces(view, own, trace.calls) for view, own in zip(views, moved, strict=True)]
     measured = _Measured(spans, bursts, segments, views, moved, lost)
-    states = pl.concat([view.states(limits) for view in views]) if views else _no_states()
+    told = [view.states(limits) for view in views if view.knows_compute]
+    states = pl.concat(told) if told else _no_states()
     phases = summarise_phases(trace, measured.moved, bursts)
     case = _case(trace, measured, phases, limits)
     gaps = find_gaps(states, case.blame, gap_ms, limits)
@@ -78,6 +79,7 @@ def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     parts = [
         charge(lost, view, moved, limits)
         for lost, view, moved in zip(measured.lost, measured.views, measured.moved, strict=True)
+        if view.knows_compute
     ]
     return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
 
@@ -89,8 +91,8 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
         for view in measured.views
         if view.sampled
     ]
-    line_rate = max((m.line_rate_bytes_per_s or 0.0 for m in measured.moved), default=0.0)
-    classed = with_transfer(phases, min(floors) if floors else None, line_rate, limits)
+    line_floors = [floor for floor in (m.line_floor(limits) for m in measured.moved) if floor]
+    classed = with_transfer(phases, min(floors, default=None), max(line_floors, default=None))
     return Case(
         trace,
         measured.windows.total_s,
@@ -136,7 +138,7 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
         span = measured.windows.frame.filter(pl.col("gpu") == view.info.gpu)
         window_s = float((span["end_ns"] - span["start_ns"]).sum()) / 1e9
         info = view.info
-        known = view.sampled and view.rx_wire.size and states["rx_bytes_per_s"].count() > 0
+        known = view.knows_compute and view.sampled and view.rx_wire.size and states["rx_bytes_per_s"].count() > 0
         found.append(
             GpuFinding(
                 gpu=info.gpu,
@@ -145,7 +147,7 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
                 link_width=info.link_width,
                 link_limit_bytes_per_s=info.link_limit_bytes_per_s,
                 line_rate_bytes_per_s=moved.line_rate_bytes_per_s,
-                compute_share=float(states["compute_s"].sum()) / total if total else None,
+                compute_share=float(states["compute_s"].sum()) / total if total and view.knows_compute else None,
                 copy_only_share=float(states["copy_only_s"].sum()) / total if total and known else None,
                 idle_share=float(states["idle_s"].sum()) / total if total and known else None,
                 mutex_held_share=float((held["unlock_ns"] - held["lock_ns"]).sum()) / 1e9 / window_s

@@ -25,7 +25,9 @@ def summarise_jobs(trace: Trace) -> tuple[Job, ...]:
     calls = trace.calls.group_by("job").agg(
         pl.col("kind").drop_nulls().first(),
         pl.col("finish_ns").is_not_null().sum().alias("done"),
-        ((pl.col("unlock_ns") - pl.col("lock_ns")).sum() / seconds).alias("gpu_s"),
+        pl.when((pl.col("unlock_ns") - pl.col("lock_ns")).count() > 0)
+        .then((pl.col("unlock_ns") - pl.col("lock_ns")).sum() / seconds)
+        .alias("gpu_s"),
         pl.col("unlock_ns").max().alias("unlock_ns"),
         pl.col("finish_ns").max().alias("finish_ns"),
     )

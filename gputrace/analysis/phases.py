@@ -15,7 +15,6 @@ from gputrace.analysis.thresholds import (
     NEGLIGIBLE_SHARE_OF_HELD,
     VARIABLE_SPREAD_MS,
     VARIABLE_SPREAD_SHARE,
-    Thresholds,
 )
 from gputrace.schema import CONTAINS_OTHERS, PHASE_NAMES
 from gputrace.trace import Trace
@@ -103,19 +102,19 @@ def _copied(instances: pl.DataFrame | None, name: str, complete: pl.DataFrame) -
 
 
 def with_transfer(
-    phases: tuple[PhaseFinding, ...], copy_floor: float | None, line_rate: float, thresholds: Thresholds
+    phases: tuple[PhaseFinding, ...], copy_floor: float | None, line_floor: float | None
 ) -> tuple[PhaseFinding, ...]:
-    """The phases with their transfer class under these thresholds. Rates are payload bytes/s."""
-    return tuple(replace(phase, transfer=_transfer(phase, copy_floor, line_rate, thresholds)) for phase in phases)
+    """The phases with their transfer class: none up to `copy_floor`, line-rate from `line_floor` (payload bytes/s)."""
+    return tuple(replace(phase, transfer=_transfer(phase, copy_floor, line_floor)) for phase in phases)
 
 
-def _transfer(phase: PhaseFinding, copy_floor: float | None, line_rate: float, thresholds: Thresholds) -> str:
+def _transfer(phase: PhaseFinding, copy_floor: float | None, line_floor: float | None) -> str:
     if phase.rx_bytes_per_s is None or copy_floor is None:
         return "unknown"
     rate = phase.rx_bytes_per_s["median"]
     if rate <= copy_floor:
         return "none"
-    if rate >= thresholds.staged_share * line_rate:
+    if line_floor is not None and rate >= line_floor:
         return "line-rate"
     # The SMs are busy while it copies: the copy is beside kernels, not in their way.
     return "mixed" if (phase.sm_share_median or 0.0) >= _MIXED_SM_SHARE else "staged"

@@ -35,6 +35,10 @@ class Thresholds:
         return varied
 
 
+# Nothing below this share of the link is line rate, however low the run's own peak: a run of tiny circuits never
+# reaches the link's rate, and pageable copies reach an eighth of it (7.7 of 58 GB/s payload on an H200).
+LINE_RATE_LINK_SHARE = 0.2
+
 # Below these, statistics are not given a meaning.
 MIN_CALLS = 8
 VARIABLE_SPREAD_SHARE = 0.15

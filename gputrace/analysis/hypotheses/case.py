@@ -71,6 +71,11 @@ class Case:
         return max(rates) if rates else None
 
     @cached_property
+    def line_floor(self) -> float:
+        """Payload bytes/s from which a copy runs at line rate."""
+        return max((moved.line_floor(self.thresholds) or 0.0 for moved in self.moved), default=0.0)
+
+    @cached_property
     def copy_floor(self) -> float:
         """Payload bytes/s above which a phase copies something."""
         floors = [self.thresholds.copy_link_share * view.limit_wire_bytes_per_s for view in self.views if view.sampled]

@@ -61,7 +61,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else 0.0
     line = case.line_rate or 0.0
     copies = rate > case.copy_floor
-    staged = copies and line > 0 and rate < case.thresholds.staged_share * line
+    staged = copies and line > 0 and rate < case.line_floor
     if copies and line:
         evidence.append(
             Evidence(
