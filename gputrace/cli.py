@@ -50,7 +50,26 @@ def report(
     json: Annotated[str | None, typer.Option(metavar="FILE", help="write the JSON report; - is stdout")] = None,
     calls: Annotated[bool, typer.Option("--calls", help="list every call in the JSON report")] = False,
     gap_ms: Annotated[float, typer.Option(min=1.0, help="shortest gap to list, in ms")] = 500.0,
+    timezone: Annotated[
+        str | None, typer.Option(metavar="NAME", help="zone of times written without one, as Europe/Berlin")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+    trace_start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="when a GPU trace without times began, as 2026-11-29T11:47:29Z")
+    ] = None,
+    trace_period: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="its time from row to row")
+    ] = None,
+    trace_columns: Annotated[
+        str | None, typer.Option(metavar="LIST", help="dmon -s letters or --query-gpu list of a trace without header")
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="MAP", help="columns of a CSV or Parquet, as time=t:ns,rx_window_bytes_per_s=rx:MB/s"),
+    ] = None,
+    column_map: Annotated[
+        str | None, typer.Option(metavar="FILE", help="the same as a TOML file like those in parsers/")
+    ] = None,
 ) -> None:
     """Diagnose a run from its log and GPU trace.
 
@@ -58,13 +77,15 @@ def report(
     elsewhere; with --json - only JSON goes to stdout.
     """
     from gputrace.analysis.diagnose import diagnose
+    from gputrace.ingest.traces import TraceOptions
     from gputrace.load import load
     from gputrace.progress import reading
     from gputrace.render.output import check_targets, terminal_renderer, write
 
     check_targets([html, json], force)
+    options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     with reading() as progress:
-        trace = load(inputs, progress)
+        trace = load(inputs, progress, timezone=timezone, trace_options=options)
     diagnosis = diagnose(trace, gap_ms)
     if json is not None:
         from gputrace.render.json_report import JsonRenderer
@@ -76,6 +97,28 @@ def report(
         write(html, HtmlRenderer().render(trace, diagnosis))
     if "-" not in (html, json):
         sys.stdout.write(terminal_renderer().render(trace, diagnosis))
+
+
+@app.command("simulate")
+def simulate_run(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="a preset's name, or a TOML file")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="CAPTURE", help="folder to write")],
+    seed: Annotated[int, typer.Option(help="the same seed makes the same capture")] = 0,
+    form: Annotated[
+        str, typer.Option(help="the log as: merged, two-files, stdout, stderr, cpp (C++ lines only)")
+    ] = "merged",
+    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+) -> None:
+    """Write a capture of a simulated run, with the truth beside it.
+
+    Presets: pageable, pinned, alloc-storm, starved, one-worker, two-gpus, eight-gpus, barrier, mixed-kinds, restarts,
+    errors, small.
+    """
+    from gputrace.simulate.capture import play, write_capture
+    from gputrace.simulate.scenarios import find_scenario
+
+    write_capture(play(find_scenario(scenario), seed), output, form, force)
+    print(f"Wrote {output}", file=sys.stderr)
 
 
 @formats_app.command("list")

@@ -183,7 +183,21 @@ HOST = FrameSchema(
     },
 )
 
-FRAMES = (MARKS, CALLS, PHASES, SYNTHESES, SAMPLES, HOST)
+COPIES = FrameSchema(
+    "copies",
+    "single copies as a profiler recorded them; empty without such a trace",
+    {
+        "gpu": Column(_INT, "GPU as the trace numbers it"),
+        "start_ns": Column(_NS, "start of the copy"),
+        "end_ns": Column(_NS, "end of the copy"),
+        "bytes": Column(pl.Int64(), "payload"),
+        "kind": Column(_TEXT, "h2d, d2h, d2d, p2p or other"),
+        "source_memory": Column(_TEXT, "where it was copied from: pageable, pinned, device, array, managed"),
+        "target_memory": Column(_TEXT, "where it was copied to, in the same words"),
+    },
+)
+
+FRAMES = (MARKS, CALLS, PHASES, SYNTHESES, SAMPLES, HOST, COPIES)
 
 PHASE_NAMES = (
     "pre_lock",

@@ -1,6 +1,6 @@
 """The value in the middle: what was read and rebuilt, for files and live alike."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -43,6 +43,10 @@ class GpuInfo:
     link_limit_bytes_per_s: float | None = None
     pcie_source: str | None = None
     sm_source: str | None = None
+
+    def renumbered(self, gpu: int) -> "GpuInfo":
+        """The same GPU under another number."""
+        return replace(self, gpu=gpu)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Trace:
     syntheses: pl.DataFrame = field(default_factory=schema.SYNTHESES.empty)
     samples: pl.DataFrame = field(default_factory=schema.SAMPLES.empty)
     host: pl.DataFrame = field(default_factory=schema.HOST.empty)
+    copies: pl.DataFrame = field(default_factory=schema.COPIES.empty)
     gpus: list[GpuInfo] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     quality: Quality = field(default_factory=Quality)

@@ -47,6 +47,8 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         (name.is_in(["d_b_alloc", "msm_init", "msm_dtor"]), "device-allocation"),
         # The copy stops while the driver pins memory: no traffic inside a copying phase.
         (in_ntt & pl.col("bursting") & ~pl.col("copying"), "pinned-alloc-stall"),
+        # A copy that stands still without a known allocation: the log may lack the lines that would explain it.
+        (in_ntt & moves & not_pinned & ~pl.col("copying"), UNEXPLAINED),
         (in_ntt & moves & not_pinned & ~at_line_rate, "pageable-h2d"),
         (in_ntt & moves, "line-rate-copy"),
         # Without a trace, the log's own word that the buffers are pageable must do.

@@ -84,7 +84,7 @@ def windows(trace: Trace) -> Windows:
         frame = trace.samples.group_by("gpu", maintain_order=True).agg(
             pl.lit(0, pl.UInt16).alias("restart"), pl.col("start_ns").min(), pl.col("end_ns").max()
         )
-    return Windows(frame.sort("start_ns"))
+    return Windows(frame.sort("gpu", "start_ns"))
 
 
 def call_modes(trace: Trace) -> pl.DataFrame:

@@ -36,15 +36,22 @@ class RecordFormat:
 
 @dataclass(frozen=True)
 class WrapperFormat:
-    """What a collector puts around each line: a JSON object or a prefix."""
+    """What a collector puts around each line: a JSON object, a prefix, or a record of journald's export format.
+
+    `part_pattern` tells lines that the collector cut; `byte_arrays` that a text may be an array of byte numbers.
+    """
 
     name: str
     title: str
     layout: str
     pattern: str | None = None
+    part_pattern: str | None = None
+    time_form: str = "rfc3339"
     text_key: str | None = None
     time_key: str | None = None
     stream_key: str | None = None
+    origin_key: str | None = None
+    byte_arrays: bool = False
     samples: tuple[dict[str, Any], ...] = ()
 
 
@@ -59,15 +66,20 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableFormat:
-    """A sampler's table. `required` headers tell it from other tables."""
+    """A sampler's table. `required` headers tell it from other tables, and so do `absent` ones.
+
+    `time` says where times are (`gputrace.ingest.tables`); `lag_s` is how late every reading is.
+    """
 
     name: str
     title: str
     layout: str
     required: tuple[str, ...]
     columns: tuple[TableColumn, ...]
-    time: dict[str, str]
+    time: dict[str, Any]
     samples: tuple[dict[str, Any], ...] = ()
+    absent: tuple[str, ...] = ()
+    lag_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,13 +104,15 @@ def _load_records(raw: dict[str, Any]) -> RecordFormat:
 
 
 def _load_wrapper(raw: dict[str, Any]) -> WrapperFormat:
-    known = {key: raw.get(key) for key in ("pattern", "text_key", "time_key", "stream_key")}
-    return WrapperFormat(
-        name=raw["name"], title=raw["title"], layout=raw["layout"], samples=tuple(raw["sample"]), **known
-    )
+    known = {key: value for key, value in raw.items() if key not in ("kind", "sample")}
+    needed = "pattern" if raw["layout"] == "pattern" else "text_key"
+    if needed not in raw:
+        raise KeyError(needed)
+    return WrapperFormat(samples=tuple(raw["sample"]), **known)
 
 
-def _load_table(raw: dict[str, Any]) -> TableFormat:
+def load_table(raw: dict[str, Any]) -> TableFormat:
+    """A table description from its TOML."""
     return TableFormat(
         name=raw["name"],
         title=raw["title"],
@@ -107,13 +121,15 @@ def _load_table(raw: dict[str, Any]) -> TableFormat:
         columns=tuple(TableColumn(target=target, **spec) for target, spec in raw["columns"].items()),
         time=raw["time"],
         samples=tuple(raw["sample"]),
+        absent=tuple(raw.get("absent", ())),
+        lag_s=float(raw.get("lag_s", 0.0)),
     )
 
 
 _LOADERS: dict[str, Callable[[dict[str, Any]], RecordFormat | WrapperFormat | TableFormat]] = {
     "records": _load_records,
     "wrapper": _load_wrapper,
-    "table": _load_table,
+    "table": load_table,
 }
 
 

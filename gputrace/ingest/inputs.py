@@ -10,30 +10,33 @@ import polars as pl
 
 from gputrace import schema
 from gputrace.errors import InputError
-from gputrace.ingest.formats import Formats, TableFormat, WrapperFormat, bundled_formats
-from gputrace.ingest.marks import LogResult, needle_pattern, parse_lines, read_log
+from gputrace.ingest.detect import wrapper_of
+from gputrace.ingest.formats import Formats, bundled_formats
+from gputrace.ingest.logs import LogSet, ReadLog, merge_logs, time_range
+from gputrace.ingest.marks import LogResult, read_log
 from gputrace.ingest.opening import ByteSource
-from gputrace.ingest.samples import Sampled, to_samples
-from gputrace.ingest.tables import matches, read_table
-from gputrace.ingest.wrappers import unwrap
+from gputrace.ingest.stamps import check_timezone
+from gputrace.ingest.traces import TraceInput, TraceOptions, read_trace_input, recognise, use_traces
 from gputrace.trace import GpuInfo, InputInfo, Quality
 
 Progress = Callable[[str, int], None]
 # Never inputs: what the tests know of a capture, and what people write about one.
 _NOT_INPUTS = ("truth.csv", "README.md", "README")
-# A log is another form of one already counted when most of its records are there.
-_SAME_LOG_SHARE = 0.5
-_SNIFF_LINES = 4000
 
 
 @dataclass
 class Ingested:
-    """Everything read, before anything is rebuilt."""
+    """Everything read, before anything is rebuilt.
+
+    `arrival_resolution_ns` is how coarse the marks' `arrival_ns` is: 0 where it is as exact as it looks.
+    """
 
     inputs: list[InputInfo] = field(default_factory=list)
     marks: pl.DataFrame = field(default_factory=schema.MARKS.empty)
+    arrival_resolution_ns: int = 0
     samples: pl.DataFrame = field(default_factory=schema.SAMPLES.empty)
     host: pl.DataFrame = field(default_factory=schema.HOST.empty)
+    copies: pl.DataFrame = field(default_factory=schema.COPIES.empty)
     gpus: list[GpuInfo] = field(default_factory=list)
     quality: Quality = field(default_factory=Quality)
 
@@ -53,35 +56,54 @@ def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
     return files
 
 
-def ingest(paths: Iterable[str], progress: Progress = lambda _path, _bytes: None) -> Ingested:
-    """Reads all inputs. Raises `InputError` where an input that was named itself cannot be used."""
+def ingest(
+    paths: Iterable[str],
+    progress: Progress = lambda _path, _bytes: None,
+    *,
+    timezone: str | None = None,
+    trace_options: TraceOptions | None = None,
+    now_ns: int | None = None,
+) -> Ingested:
+    """Reads all inputs. Raises `InputError` where an input that was named itself cannot be used.
+
+    `timezone` is the zone of times written without one; `trace_options` what is said about GPU traces; `now_ns`
+    what no log is later than (null: the time at which it was written, or now).
+    """
+    check_timezone(timezone)
     formats = bundled_formats()
     result = Ingested()
     logs: list[tuple[InputInfo, LogResult]] = []
-    tables: list[tuple[InputInfo, pl.DataFrame]] = []
+    traces: list[TraceInput] = []
     names: dict[int, str] = {}
+    options = trace_options or TraceOptions()
     for path, named in expand(paths):
         try:
-            _read_one(path, formats, result, logs, tables, names, progress)
+            _read_one(path, named, formats, result, logs, traces, options, names, progress)
         except InputError as error:
             if named:
                 raise
             result.quality.notice("input-skipped", str(error))
-    if not logs and not tables:
+    sets, result.arrival_resolution_ns = merge_logs(
+        [ReadLog(info, log) for info, log in logs], result.quality, formats, timezone, now_ns
+    )
+    traces = _read_traces(result, traces, options, timezone, logs)
+    if not logs and not traces:
         raise InputError(
             "none of the inputs is a prover log or a GPU trace; `gputrace formats list` shows what is read"
         )
-    _use_logs(result, logs)
-    _use_tables(result, tables, names)
+    _use_logs(result, sets)
+    use_traces(result, traces, names, bool(logs))
     return result
 
 
 def _read_one(
     path: str,
+    named: bool,
     formats: Formats,
     result: Ingested,
     logs: list[tuple[InputInfo, LogResult]],
-    tables: list[tuple[InputInfo, pl.DataFrame]],
+    traces: list[TraceInput],
+    options: TraceOptions,
     names: dict[int, str],
     progress: Progress,
 ) -> None:
@@ -90,57 +112,83 @@ def _read_one(
     if not head:
         raise InputError(f"{path}: {source.damaged or 'the file is empty'}")
     text = head.decode("utf-8", errors="replace")
-    table = next((t for t in formats.tables if matches(text, t)), None)
-    if table is not None:
-        _read_samples(path, source, table, result, tables)
-    elif (metadata := _metadata(source, text)) is not None:
+    if (trace := recognise(path, source, formats, options)) is not None:
+        trace.named = named
+        result.inputs.append(trace.info)
+        traces.append(trace)
+        return
+    if (metadata := _metadata(source, text)) is not None:
         result.inputs.append(InputInfo(path, "metadata", "json"))
         if name := _gpu_name(metadata):
             names[0] = name
-    elif "\0" in text:
-        raise InputError(f"{path}: not a log and not a GPU trace (binary data)")
     else:
-        wrapper = detect_wrapper(text, formats)
-        log = read_log(source, wrapper, formats, lambda size: progress(path, size))
+        log = read_log(
+            source, None, formats, lambda size: progress(path, size), lambda lines: wrapper_of(lines, formats)
+        )
+        if log.marks.is_empty() and "\0" in text:
+            raise InputError(f"{path}: not a log and not a GPU trace (binary data)")
         if log.marks.is_empty():
             broken = f"; {source.damaged}" if source.damaged else ""
             raise InputError(
                 f"{path}: no line of a known prover in {log.lines} lines{broken}; "
                 "a cuzk log has lines that begin with CUZK_TIMING or TIMELINE"
             )
-        info = InputInfo(path, "log", wrapper.name if wrapper else "plain", log.lines)
-        info.first_ns, info.last_ns = _time_range(log.marks)
+        info = InputInfo(path, "log", log.wrapper.name if log.wrapper else "plain", log.lines)
+        info.first_ns, info.last_ns = time_range(log.marks.with_columns(pl.lit(None, pl.Int64).alias("arrival_ns")))
         result.inputs.append(info)
         logs.append((info, log))
     if source.damaged:
         result.quality.notice("input-damaged", f"{path}: {source.damaged}")
 
 
-def _read_samples(
-    path: str,
-    source: ByteSource,
-    table: TableFormat,
+def _read_traces(
     result: Ingested,
-    tables: list[tuple[InputInfo, pl.DataFrame]],
-) -> None:
-    readings, broken = read_table(path, source.read_all(), table)
-    if broken:
-        result.quality.notice("rows-broken", f"{path}: rows that do not fit the table", broken)
-    info = InputInfo(path, "samples", table.name, readings.height)
-    info.first_ns, info.last_ns = int(readings["time_ns"].min()), int(readings["time_ns"].max())  # type: ignore[arg-type]
-    result.inputs.append(info)
-    tables.append((info, readings))
+    traces: list[TraceInput],
+    options: TraceOptions,
+    timezone: str | None,
+    logs: list[tuple[InputInfo, LogResult]],
+) -> list[TraceInput]:
+    """Reads the traces, which need the log's time where their own lacks a date, a year or a zone."""
+    known = [info for info, _ in logs if info.first_ns is not None and info.last_ns is not None]
+    span = (min(i.first_ns or 0 for i in known), max(i.last_ns or 0 for i in known)) if known else None
+    read = []
+    for trace in traces:
+        path = trace.info.path
+        try:
+            read_trace_input(trace, options, timezone, span, bool(logs))
+        except InputError as error:
+            if trace.named:
+                raise
+            result.inputs.remove(trace.info)
+            result.quality.notice("input-skipped", str(error))
+            continue
+        if trace.readings is not None and trace.readings.broken:
+            result.quality.notice("rows-broken", f"{path}: rows that do not fit the table", trace.readings.broken)
+        if trace.source.damaged:
+            result.quality.notice("input-damaged", f"{path}: {trace.source.damaged}")
+        read.append(trace)
+    return read
 
 
 def _metadata(source: ByteSource, head: str) -> dict[str, Any] | None:
     """A JSON object that is metadata about a capture; None for anything else (docker logs are JSON lines)."""
-    if not head.lstrip().startswith("{") or '"log":' in head[:2000]:
+    if not head.lstrip().startswith("{") or _is_json_lines(head):
         return None
     try:
         loaded = json.loads(source.read_all())
     except (json.JSONDecodeError, UnicodeDecodeError):
         return None
     return loaded if isinstance(loaded, dict) else None
+
+
+def _is_json_lines(head: str) -> bool:
+    """Whether this is a log of one object a line, as docker and journald write them."""
+    first = head.split("\n", 1)[0]
+    try:
+        entry = json.loads(first)
+    except json.JSONDecodeError:
+        return '"log":' in head[:2000]
+    return isinstance(entry, dict) and bool({"log", "MESSAGE", "__CURSOR", "__REALTIME_TIMESTAMP"} & set(entry))
 
 
 def _gpu_name(metadata: dict[str, Any]) -> str | None:
@@ -152,92 +200,15 @@ def _gpu_name(metadata: dict[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def detect_wrapper(head: str, formats: Formats) -> WrapperFormat | None:
-    """The wrapper under which most of the first lines are records; None for plain lines."""
-    lines = head.split("\n")[:_SNIFF_LINES]
-    frame = pl.DataFrame({"line": range(len(lines)), "raw": lines}, schema={"line": pl.UInt32, "raw": pl.String})
-    frame = frame.filter(pl.col("raw").str.contains(needle_pattern(formats)))
-
-    def records(wrapper: WrapperFormat | None) -> int:
-        inner = unwrap(frame, wrapper).with_columns(pl.lit(False).alias("repaired"))
-        return parse_lines(inner, formats)[0].height
-
-    candidates: list[WrapperFormat | None] = [None, *formats.wrappers]
-    return max(candidates, key=records)
-
-
-def _time_range(marks: pl.DataFrame) -> tuple[int | None, int | None]:
-    times = pl.concat([marks["log_ns"].drop_nulls(), marks["arrival_ns"].drop_nulls()])
-    return (int(times.min()), int(times.max())) if len(times) else (None, None)  # type: ignore[arg-type]
-
-
-def _identity(marks: pl.DataFrame) -> pl.Series:
-    """A hash of what each record says, whatever carried it."""
-    return marks.select("family", "event", "log_ns", "offset_ms", "job", "worker", "partition", "values").hash_rows()
-
-
-def _use_logs(result: Ingested, logs: list[tuple[InputInfo, LogResult]]) -> None:
-    """Takes the forms of a log with the best times first and leaves out those that say the same again."""
+def _use_logs(result: Ingested, sets: list[LogSet]) -> None:
+    """Puts the logs' marks one after the other, each under the index of its (first) input."""
     quality = result.quality
-    ranked = sorted(logs, key=lambda item: (-item[1].marks["arrival_ns"].count(), -item[1].marks.height, item[0].path))
-    taken: pl.Series = pl.Series("seen", [], dtype=pl.UInt64)
-    chosen: list[tuple[InputInfo, LogResult]] = []
-    for info, log in ranked:
-        if len(ranked) == 1:
-            chosen.append((info, log))
-            break
-        identity = _identity(log.marks)
-        again = int(identity.is_in(taken.implode()).sum()) if len(taken) else 0
-        if again > _SAME_LOG_SHARE * len(identity):
-            info.used = False
-            quality.notice("same-log", f"{info.path} is another form of a log already read; it was not counted again")
-            continue
-        taken = pl.concat([taken, identity.rename("seen")])
-        chosen.append((info, log))
-    chosen.sort(key=lambda item: item[0].path)
-    frames = []
-    for info, log in chosen:
-        source = result.inputs.index(info)
-        frames.append(log.marks.with_columns(pl.lit(source, pl.UInt16).alias("source")))
-        quality.lines += log.lines
-        quality.torn_repaired += log.torn_repaired
-        quality.torn_lost += log.torn_lost
-        quality.unrecognised_of_known_family += log.unrecognised
+    frames = [
+        one.settled.marks.with_columns(pl.lit(result.inputs.index(one.pieces[0].info), pl.UInt16).alias("source"))
+        for one in sets
+    ]
     if frames:
         result.marks = pl.concat(frames)
     quality.marks = result.marks.height
     counts = result.marks["event"].value_counts().sort("event")
     quality.marks_by_event = dict(counts.iter_rows())
-
-
-def _use_tables(result: Ingested, tables: list[tuple[InputInfo, pl.DataFrame]], names: dict[int, str]) -> None:
-    """Takes, of several samplers of the same GPUs, the one that sees most of the PCIe traffic."""
-    best: tuple[tuple[int, float], InputInfo, Sampled, Quality] | None = None
-    rank = {"counters": 3, "gpm": 2, "window": 1, None: 0}
-    for info, readings in tables:
-        if readings.height < 2:
-            result.quality.notice("too-few-samples", f"{info.path}: a trace needs at least two rows")
-            info.used = False
-            continue
-        own = Quality()
-        sampled = to_samples(readings, names, own)
-        worth = (max(rank[gpu.pcie_source] for gpu in sampled.gpus), -sampled.cadence_s)
-        if best is None or worth > best[0]:
-            if best is not None:
-                best[1].used = False
-            best = (worth, info, sampled, own)
-        else:
-            info.used = False
-    if best is None:
-        return
-    _, info, sampled, own = best
-    result.samples, result.host, result.gpus = sampled.samples, sampled.host, sampled.gpus
-    quality = result.quality
-    quality.samples, quality.samples_missing = own.samples, own.samples_missing
-    quality.counter_wraps, quality.counter_ambiguous = own.counter_wraps, own.counter_ambiguous
-    quality.notices.extend(own.notices)
-    for other in result.inputs:
-        if other.kind == "samples" and not other.used:
-            quality.notice(
-                "same-gpu", f"{other.path} samples the same time with less detail than {info.path}; not used"
-            )

@@ -2,14 +2,24 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
 
 import polars as pl
 
 from gputrace import schema
 from gputrace.ingest.formats import EventRule, Formats, RecordFormat, WrapperFormat
-from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.torn import LineAt, find_torn, stitch
-from gputrace.ingest.wrappers import unwrap, utc_ns
+from gputrace.ingest.wrappers import (
+    export_to_json,
+    join_parts,
+    json_twin,
+    literal,
+    raw_pattern,
+    stream_of,
+    unwrap,
+    utc_ns,
+)
 
 _VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
 _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
@@ -17,11 +27,28 @@ _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partitio
 _TORN_REACH_LINES = 200
 
 
+class LogSource(Protocol):
+    """Bytes of a log in pieces that end at a line end."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes from the start."""
+
+
+# The wrapper of some lines (line, raw), or that no line among them tells it.
+Detect = Callable[[pl.DataFrame], tuple[WrapperFormat | None, bool]]
+
+
 @dataclass
 class LogResult:
-    """What one log gave: its marks and the counts of what was not understood."""
+    """What one log gave: its marks and the counts of what was not understood.
+
+    `arrival_ns` of the marks is the stamp as it stands (see `stamps.settle`). `open_end` is true where the log does
+    not end with a line's end.
+    """
 
     marks: pl.DataFrame
+    wrapper: WrapperFormat | None = None
+    open_end: bool = False
     lines: int = 0
     torn_repaired: int = 0
     torn_lost: int = 0
@@ -38,7 +65,7 @@ def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Exp
     if texts:
         # The longest text first: one message may begin like another.
         longest = sorted(texts, key=len, reverse=True)
-        begun = body.str.extract(f"^({'|'.join(_literal(text) for text in longest)})")
+        begun = body.str.extract(f"^({'|'.join(literal(text) for text in longest)})")
         found.append(begun.replace_strict(texts, default=None, return_dtype=pl.String))
     if keys:
         has = body.str.extract(rf"\b({'|'.join(keys)})=")
@@ -46,11 +73,6 @@ def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Exp
     if levels and level is not None:
         found.append(level.replace_strict(levels, default=None, return_dtype=pl.String))
     return pl.coalesce(found) if found else pl.lit(None, pl.String)
-
-
-def _literal(text: str) -> str:
-    """`text` as a Rust regular expression that matches just it."""
-    return "".join(f"\\{char}" if char in r"\.+*?()|[]{}^$" else char for char in text)
 
 
 def _number_after(text: pl.Expr, keys: str | list[str]) -> pl.Expr:
@@ -120,10 +142,9 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
     )
 
 
-def needle_pattern(formats: Formats) -> str:
-    """A pattern that every line of interest matches, and few others do."""
-    needles = {needle for family in formats.records for needle in family.needles}
-    return "|".join(_literal(needle) for needle in sorted(needles))
+def needles_of(formats: Formats) -> set[str]:
+    """Texts one of which every line of interest holds."""
+    return {needle for family in formats.records for needle in family.needles}
 
 
 def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, list[int]]:
@@ -159,32 +180,49 @@ def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
 
 
 def read_log(
-    source: ByteSource,
+    source: LogSource,
     wrapper: WrapperFormat | None,
     formats: Formats,
     progress: Callable[[int], None] = lambda _: None,
+    detect: Detect | None = None,
 ) -> LogResult:
-    """All marks of one log, in its order. Memory is bounded by one chunk and by the lines of interest."""
-    pattern = needle_pattern(formats)
-    result = LogResult(schema.MARKS.empty())
+    """All marks of one log, in its order. Memory is bounded by one chunk and by the lines of interest.
+
+    With `detect`, the wrapper is told from the first chunk in which something tells it.
+    """
+    result = LogResult(schema.MARKS.empty(), wrapper)
+    chunks = _counted(source.chunks(), progress, result)
+    if detect is not None:
+        chunks = _find_wrapper(chunks, detect, result)
+        wrapper = result.wrapper
+    if wrapper is not None and wrapper.layout == "export":
+        chunks, wrapper = export_to_json(chunks, wrapper), json_twin(wrapper)
+    pattern = raw_pattern(needles_of(formats), wrapper)
     parts: list[pl.DataFrame] = []
     carried = b""
-    for chunk, last in _with_last(source.chunks()):
-        progress(len(chunk))
-        frame = _decode(carried + chunk, result.lines + 1)
-        kept = frame.filter(pl.col("raw").str.contains(pattern))
-        lines = unwrap(kept, wrapper)
+    for chunk, last in _with_last(chunks):
+        physical = _decode(carried + chunk, result.lines + 1)
+        frame, unfinished = join_parts(physical, wrapper)
+        wanted = pl.col("raw").str.contains(pattern)
+        if "joined" in frame.columns:
+            wanted = wanted | pl.col("joined").str.contains(pattern).fill_null(False)
+        lines = unwrap(frame.filter(wanted), wrapper)
         torn = find_torn(lines)
         carried = b""
-        if torn and not last and frame["line"][-1] - torn[-1] < _TORN_REACH_LINES:
+        end = int(physical["line"][-1]) if physical.height else result.lines
+        first = end + 1
+        if not last and unfinished is not None:
+            first = unfinished
+        if not last and torn and end - torn[-1] < _TORN_REACH_LINES:
             # The record's other pieces may be in the next chunk: leave it, and all after it, for then.
-            first = _first_of_cluster(torn, frame["line"][-1])
-            rest = frame.filter(pl.col("line") >= first)
+            first = min(first, _first_of_cluster(torn, end))
+        if first <= end:
+            rest = physical.filter(pl.col("line") >= first)
             carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
             frame = frame.filter(pl.col("line") < first)
             lines = lines.filter(pl.col("line") < first)
             torn = [line for line in torn if line < first]
-        result.lines += frame.height
+        result.lines = first - 1
         whole = lines.with_columns(pl.lit(False).alias("repaired"))
         if torn:
             whole = _repair(frame, whole, torn, wrapper, result)
@@ -195,6 +233,25 @@ def read_log(
     if parts:
         result.marks = schema.MARKS.fit(pl.concat(parts).sort("line", maintain_order=True))
     return result
+
+
+def _counted(chunks: Iterator[bytes], progress: Callable[[int], None], result: LogResult) -> Iterator[bytes]:
+    """The chunks, their sizes reported, and whether the last ended a line noted."""
+    for chunk in chunks:
+        progress(len(chunk))
+        result.open_end = not chunk.endswith(b"\n")
+        yield chunk
+
+
+def _find_wrapper(chunks: Iterator[bytes], detect: Detect, result: LogResult) -> Iterator[bytes]:
+    """Skips chunks, counting their lines, up to the one that tells the wrapper; that one and those after it."""
+    for chunk in chunks:
+        lines = _decode(chunk, result.lines + 1)
+        result.wrapper, told = detect(lines)
+        if told:
+            return chain([chunk], chunks)
+        result.lines += lines.height
+    return iter(())
 
 
 def _first_of_cluster(torn: list[int], end: int) -> int:
@@ -225,20 +282,21 @@ def _repair(
     result: LogResult,
 ) -> pl.DataFrame:
     """`whole` with the torn lines replaced by the records and lines that they were made of."""
-    first = int(frame["line"][0])
     consumed: set[int] = set()
     restored: list[LineAt] = []
     for head in torn:
         if head in consumed:
             continue
-        window = unwrap(frame.slice(head - first, _TORN_REACH_LINES), wrapper)
+        # Pieces are looked for among the lines of the same writer: process or service, where the wrapper names it.
+        at = int(frame["line"].search_sorted(head))
+        window = unwrap(frame.slice(at, _TORN_REACH_LINES), wrapper, by_origin=True)
         outcome = stitch([LineAt(*row) for row in window.iter_rows()])
         consumed |= outcome.consumed
         restored.extend(outcome.restored)
         result.torn_repaired += outcome.repaired
         result.torn_lost += outcome.lost
     pieces = pl.DataFrame(
-        [(p.line, p.text, p.stream, p.arrival_ns, p.repaired) for p in restored],
+        [(p.line, p.text, stream_of(p.stream), p.arrival_ns, p.repaired) for p in restored],
         schema={**whole.schema},
         orient="row",
     )

@@ -5,7 +5,10 @@ Sources of PCIe bytes, best first; one is used for a whole input, so that sums s
 counters   free-running 32-bit wire-byte counters. They wrap every 4.29 GB: 71 ms at Gen5 x16 line rate, so a step of
            0.1 s may hide a wrap. Wraps are added only where the run's total then agrees better with GPM's total
            (choosing them step by step overcounts by up to 20 %, because GPM lags by one to two steps).
+copies     single copies as a profiler recorded them: payload, turned into wire bytes.
 gpm        a mean rate over the step; reads 0.6 % low and lags.
+mean       a mean rate over the step, of DCGM; its lag is taken off when it is read.
+metrics    a share of what the link can carry, in whole per cent: Nsight Systems without copies.
 window     a 20 ms reading of a rate: coverage 0.2 at 0.1 s steps.
 
 SM activity is GPM's, moved by the lag that makes GPM's PCIe bytes fit the counters best.
@@ -114,8 +117,13 @@ def _one_gpu(gpu: int, rows: pl.DataFrame, name: str | None, quality: Quality) -
         if values is not None:
             columns[target] = values[1:]
     frame = schema.SAMPLES.fit(pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None)))
-    sm_source = "gpm" if sm is not None else "utilization.gpu" if "gpu_util" in columns else None
+    sm_source = _sm_source(rows) if sm is not None else "utilization.gpu" if "gpu_util" in columns else None
     return frame, GpuInfo(gpu, name, gen, width, limit, pcie.source, sm_source), cadence_s
+
+
+def _sm_source(rows: pl.DataFrame) -> str:
+    sources = (("sm_active", "sm active"), ("kernel_active", "kernels running"))
+    return next((source for name, source in sources if _column(rows, name) is not None), "gpm")
 
 
 def _highest(rows: pl.DataFrame, column: str) -> int | None:
@@ -158,6 +166,8 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
             room = limit * np.diff(end_ns) / 1e9 - rx
             quality.counter_ambiguous += int(np.sum(room > COUNTER_MODULUS))
         return pcie
+    if (known := _choose_mean(rows, time_ns, limit)) is not None:
+        return known
     if rx_counter is not None:
         quality.notice("sensor-dead", "the PCIe byte counters never change: the sensor is dead, not the link")
     if gpm_rx is not None and gpm_tx is not None:
@@ -183,6 +193,24 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
         return _Pcie("window", time_ns, window_rx[1:] * step_s, tx, coverage)
     quality.notice("no-pcie", "this trace has no PCIe readings: what was copied cannot be known from it")
     return _Pcie(None, time_ns, empty.copy(), empty.copy(), np.zeros(len(empty)))
+
+
+def _choose_mean(rows: pl.DataFrame, time_ns: Ints, limit: float | None) -> _Pcie | None:
+    """Sources that say what passed between two rows, without lag."""
+    step_s = np.diff(time_ns) / 1e9
+    for source, name, factor in (
+        ("copies", "copied_bytes_per_s", WIRE_PER_PAYLOAD),
+        ("mean", "mean_bytes_per_s", 1.0),
+        ("metrics", "link_share", limit),
+    ):
+        rx, tx = _column(rows, f"rx_{name}"), _column(rows, f"tx_{name}")
+        if (rx is None and tx is None) or factor is None:
+            continue
+        nothing = np.full(len(time_ns), np.nan)
+        rx, tx = nothing if rx is None else rx, nothing if tx is None else tx
+        seen = np.where(np.isnan(rx[1:]) & np.isnan(tx[1:]), np.nan, 1.0)
+        return _Pcie(source, time_ns, rx[1:] * step_s * factor, tx[1:] * step_s * factor, seen)
+    return None
 
 
 def _lag_s(rows: pl.DataFrame, time_ns: Ints, counter_ns: Ints, tx: Floats, gpm_tx: Floats) -> float:
@@ -249,6 +277,9 @@ def _add_wraps(
 
 def _sm_active(rows: pl.DataFrame, pcie: _Pcie, start_ns: Ints, end_ns: Ints) -> Floats | None:
     """SM activity on the samples' intervals, 0..1, conserving its running sum."""
+    for name in ("sm_active", "kernel_active"):
+        if (mean := _column(rows, name)) is not None:
+            return np.clip(mean[1:], 0.0, 1.0)
     active = _column(rows, "gpm_sm_active")
     if active is None:
         return None

@@ -67,43 +67,83 @@ def _standard(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 0 else values * 0.0
 
 
-def align(phases: pl.DataFrame, samples: pl.DataFrame) -> Alignment | None:
-    """The best offset of one GPU's phases on its samples; None where there is too little to compare.
+@dataclass(frozen=True)
+class _Grid:
+    """A stretch of time in equal steps."""
 
-    `phases` has name, start_ns, end_ns on the log's own clock; `samples` is a SAMPLES frame of one GPU.
-    """
-    timed = phases.drop_nulls(["start_ns", "end_ns"])
-    if timed.is_empty() or samples.height < 50 or not samples["rx_wire_bytes"].count():
-        return None
-    log_begin, log_end = int(timed["start_ns"].min()), int(timed["end_ns"].max())  # type: ignore[arg-type]
-    trace_begin, trace_end = int(samples["start_ns"].min()), int(samples["end_ns"].max())  # type: ignore[arg-type]
-    log_steps = int((log_end - log_begin) / 1e9 / _STEP_S)
-    trace_steps = int((trace_end - trace_begin) / 1e9 / _STEP_S)
-    if log_steps < 100 or trace_steps < 100:
-        return None
+    begin_ns: int
+    steps: int
+
+    @classmethod
+    def over(cls, frame: pl.DataFrame) -> "_Grid":
+        begin, end = int(frame["start_ns"].min()), int(frame["end_ns"].max())  # type: ignore[arg-type]
+        return cls(begin, int((end - begin) / 1e9 / _STEP_S))
+
+
+def _predicted(phases: pl.DataFrame, grid: _Grid) -> tuple[Floats, Floats]:
+    """What the phases predict: rx (square root, arbitrary unit; only the order of rates matters) and SM activity."""
 
     def spans(*names: str) -> Floats:
-        return _profile(timed.filter(pl.col("name").is_in(names)), log_begin, log_steps)
+        return _profile(phases.filter(pl.col("name").is_in(names)), grid.begin_ns, grid.steps)
 
-    # What the link carries is learnt from the fit's own best place; to find that, only the order of rates matters.
-    predicted_rx = 0.3 * spans("ntt_kernels") + spans(*_STREAM) + 0.5 * spans("coset_intt_sync")
-    rx = np.sqrt(_resample(samples, "rx_wire_bytes", trace_begin, trace_steps))
-    pairs = [(np.sqrt(predicted_rx), rx)]
-    if samples["sm_active"].count():
-        with_seconds = samples.with_columns(
-            (pl.col("sm_active") * (pl.col("end_ns") - pl.col("start_ns")) / 1e9).alias("busy_s")
-        )
-        pairs.append((spans(*_COMPUTE), _resample(with_seconds, "busy_s", trace_begin, trace_steps)))
-    score = np.zeros(log_steps + trace_steps - 1)
-    for predicted, seen in pairs:
-        score += _correlate(predicted, seen)
-    score /= len(pairs)
+    rx = 0.3 * spans("ntt_kernels") + spans(*_STREAM) + 0.5 * spans("coset_intt_sync")
+    return np.asarray(np.sqrt(rx)), spans(*_COMPUTE)
+
+
+def _seen(samples: pl.DataFrame, grid: _Grid) -> tuple[Floats, Floats | None]:
+    rx = np.sqrt(_resample(samples, "rx_wire_bytes", grid.begin_ns, grid.steps))
+    if not samples["sm_active"].count():
+        return np.asarray(rx), None
+    busy = samples.with_columns((pl.col("sm_active") * (pl.col("end_ns") - pl.col("start_ns")) / 1e9).alias("busy_s"))
+    return np.asarray(rx), _resample(busy, "busy_s", grid.begin_ns, grid.steps)
+
+
+def agreement(phases: pl.DataFrame, samples: pl.DataFrame) -> float:
+    """Correlation of what phases predict with what samples show, both on one clock; 0 where they do not overlap."""
+    timed = phases.drop_nulls(["start_ns", "end_ns"])
+    if timed.is_empty() or samples.is_empty() or not samples["rx_wire_bytes"].count():
+        return 0.0
+    window = _Grid.over(timed)
+    end_ns = window.begin_ns + int(window.steps * _STEP_S * 1e9)
+    inside = samples.filter((pl.col("end_ns") > window.begin_ns) & (pl.col("start_ns") < end_ns))
+    if inside.height < 10 or window.steps < 10:
+        return 0.0
+    expected, seen = _predicted(timed, window), _seen(inside, window)
+    pairs = [(a, b) for a, b in zip(expected, seen, strict=True) if b is not None and np.std(a) and np.std(b)]
+    return float(np.mean([np.corrcoef(a, b)[0, 1] for a, b in pairs])) if pairs else 0.0
+
+
+def align(phases: dict[int, pl.DataFrame], samples: dict[int, pl.DataFrame]) -> Alignment | None:
+    """The best offset of a log's phases on the samples' clock; None where there is too little to compare.
+
+    `phases` has, by log GPU, name, start_ns, end_ns on the log's own clock; `samples`, by trace GPU, SAMPLES frames. At
+    each offset every log GPU is taken with the trace GPU that it fits best.
+    """
+    timed = {gpu: own.drop_nulls(["start_ns", "end_ns"]) for gpu, own in phases.items()}
+    usable = {gpu: own for gpu, own in samples.items() if own["rx_wire_bytes"].count()}
+    if not timed or not usable or all(own.is_empty() for own in timed.values()):
+        return None
+    log, trace = _Grid.over(pl.concat(timed.values())), _Grid.over(pl.concat(usable.values()))
+    if log.steps < 100 or trace.steps < 100:
+        return None
+    seen = [_seen(own, trace) for own in usable.values()]
+    score = np.zeros(log.steps + trace.steps - 1)
+    for own in timed.values():
+        expected = _predicted(own, log)
+        score += np.max([_score(expected, shown) for shown in seen], axis=0)
+    score /= len(timed)
     best = int(np.argmax(score))
-    lag = np.arange(-(log_steps - 1), trace_steps)
+    lag = np.arange(-(log.steps - 1), trace.steps)
     far = np.abs(lag - lag[best]) * _STEP_S > _SAME_S
     runner_up = float(score[far].max()) if far.any() else 0.0
-    offset_ns = trace_begin + int(lag[best] * _STEP_S * 1e9) - log_begin
+    offset_ns = trace.begin_ns + int(lag[best] * _STEP_S * 1e9) - log.begin_ns
     return Alignment(offset_ns, float(score[best]), float(score[best]) - runner_up, _STEP_S * 2)
+
+
+def _score(expected: tuple[Floats, Floats], seen: tuple[Floats, Floats | None]) -> Floats:
+    """Mean correlation of rx and SM activity at every lag."""
+    parts = [_correlate(a, b) for a, b in zip(expected, seen, strict=True) if b is not None]
+    return np.asarray(np.mean(parts, axis=0))
 
 
 def _correlate(predicted: Floats, seen: Floats) -> Floats:

@@ -73,6 +73,10 @@ def collect_attempts(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attem
             attempt.gpu, attempt.kind = other.gpu, other.kind
             attempt.spawn_to_enter_ms, attempt.prove_start_ms = other.spawn_to_enter_ms, other.prove_start_ms
             attempt.spawned_ns = other.spawned_ns
+    gpu_of: dict[int | None, int] = dict(sequence.of("worker_started").select("worker", "gpu").iter_rows())
+    for attempt in (*written, *spoken):
+        if attempt.gpu is None:
+            attempt.gpu = gpu_of.get(attempt.worker)
     alone = [attempt for queue in waiting.values() for attempt in queue]
     alone.sort(key=lambda attempt: attempt.spawned_ns or attempt.pickup_ns or 0)
     return written + alone

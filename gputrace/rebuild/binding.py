@@ -7,58 +7,29 @@ Blocks of one GPU form a chain in which the lock's time depends on the block bef
 smallest total residual is found by following the best partial assignments along the chain.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import pairwise
 
 from gputrace.rebuild.attempts import Attempt
 from gputrace.rebuild.blocks import Block
+from gputrace.rebuild.timebounds import TimeBounds
 
 # Costs in ms. Printing and scheduling move a line by a few ms; a block without a partition costs more than any
 # disagreement that a right binding was seen to have.
-JITTER_MS = 5.0
 _UNBOUND_MS = 200.0
 _IMPOSSIBLE_MS = 10_000.0
 _MOST_MS = 2_000.0
 _BEAM = 48
-
-
-@dataclass(frozen=True)
-class TimeBounds:
-    """When a position of the log was written, from the lines around it that have a time (ns)."""
-
-    orders: list[int]
-    lowest_ns: list[float]
-    highest_ns: list[float]
-
-    @classmethod
-    def of(cls, known: Sequence[tuple[int, float]]) -> "TimeBounds":
-        """Bounds from positions with known times; small disorder among them is allowed for."""
-        ordered = sorted(known)
-        times = np.array([time for _, time in ordered], dtype=np.float64)
-        lowest = np.maximum.accumulate(times) if len(times) else times
-        highest = np.minimum.accumulate(times[::-1])[::-1] if len(times) else times
-        return cls([order for order, _ in ordered], lowest.tolist(), highest.tolist())
-
-    def miss_ms(self, order: int, time_ns: float) -> float:
-        """How far `time_ns` lies outside what the lines around `order` allow, ms."""
-        at = bisect_left(self.orders, order)
-        miss = 0.0
-        if at > 0:
-            miss = max(miss, (self.lowest_ns[at - 1] - time_ns) / 1e6 - JITTER_MS)
-        if at < len(self.orders):
-            miss = max(miss, (time_ns - self.highest_ns[at]) / 1e6 - JITTER_MS)
-        return miss
+_UNKNOWN_SPAWN_WEIGHT = 0.05
 
 
 @dataclass
 class _Partial:
-    """A partial assignment: what it cost, when the mutex was last free, what it used, and how it came about."""
+    """A partial assignment: what it cost, when each GPU's mutex was last free, what it used, how it came about."""
 
     cost: float
-    unlock_ns: float | None
+    free_ns: dict[int | None, float]
     used: frozenset[int]
     choice: int | None
     choice_cost: float
@@ -81,46 +52,57 @@ def _fit(block: Block, attempt: Attempt, free_ns: float | None, bounds: TimeBoun
     before_lock = block.before_lock_ms
     if before_lock is None:
         # Old builds: only that the block follows the entry and ends before the proof is finished.
-        return cost + max(0.0, bounds.miss_ms(block.order_unlocked, entry_ns + held * 1e6)) * 1e-2, None
+        return cost + bounds.miss_ms(block.order_unlocked, entry_ns + held * 1e6)[1] * 1e-2, None
     lock_ns = entry_ns + (before_lock + 1.0) * 1e6
     unlock_ns = lock_ns + (held + 0.5) * 1e6
+    # Without the line that says how long the call waited for a thread, the entry is only known not to be earlier.
+    early_weight = 1.0 if attempt.spawn_to_enter_ms is not None else _UNKNOWN_SPAWN_WEIGHT
     if free_ns is not None:
         late_ms = (lock_ns - free_ns) / 1e6
         waited = block.ms.get("mutex_wait_ms", 0) > 1
-        cost += min(_MOST_MS, -late_ms if late_ms < 0 else late_ms if waited else 0.0)
+        cost += min(_MOST_MS, -late_ms * early_weight if late_ms < 0 else late_ms if waited else 0.0)
     for event, at_ns in (("mutex_acquired", lock_ns), ("mutex_released", unlock_ns)):
         if event in block.arrivals:
-            cost += min(_MOST_MS, abs(at_ns - block.arrivals[event]) / 1e6)
+            off_ms = (at_ns - block.arrivals[event]) / 1e6
+            cost += min(_MOST_MS, off_ms if off_ms > 0 else -off_ms * early_weight)
         elif event in block.orders:
-            cost += min(_MOST_MS, bounds.miss_ms(block.orders[event], at_ns))
+            early_ms, late_ms = bounds.miss_ms(block.orders[event], at_ns)
+            cost += min(_MOST_MS, early_ms * early_weight + late_ms)
     return cost, unlock_ns
 
 
 def bind_blocks(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -> list[tuple[int | None, float]]:
     """For each block the index of its attempt (None if none fits) and the residual of that choice in ms.
 
-    `blocks` are those of one GPU, in order.
+    `blocks` are in order of their locks. Where attempts name no GPU, all are taken to share one mutex unless holds
+    overlap: then nothing is known of whose mutex a hold was.
     """
     by_start = sorted(
         (i for i, a in enumerate(attempts) if a.start_order is not None), key=lambda i: attempts[i].start_order or 0
     )
     untimed = [i for i, a in enumerate(attempts) if a.start_order is None and a.spawned_ns is not None]
+    one_mutex = all(later.order_locked >= block.order_unlocked for block, later in pairwise(blocks))
     coming, open_now = 0, list[int]()
-    beam = [_Partial(0.0, None, frozenset(), None, 0.0, None)]
+    beam = [_Partial(0.0, {}, frozenset(), None, 0.0, None)]
     restart = blocks[0].restart if blocks else 0
     for position, block in enumerate(blocks):
         while coming < len(by_start) and (attempts[by_start[coming]].start_order or 0) < block.order_locked:
             open_now.append(by_start[coming])
             coming += 1
-        open_now = [i for i in open_now if attempts[i].closed_order > block.order_unlocked]
-        candidates = [i for i in open_now if attempts[i].restart == block.restart]
+        # A later block may end before this one, on another GPU: only what is closed by its start is closed for good.
+        open_now = [i for i in open_now if attempts[i].closed_order > block.order_locked]
+        candidates = [
+            i
+            for i in open_now
+            if attempts[i].restart == block.restart and attempts[i].closed_order > block.order_unlocked
+        ]
         if not by_start:
             # Tracing alone: no order to go by. Returns come in order of unlocks, give or take the workers.
-            candidates = untimed[max(0, position - 2) : position + 3]
+            open_now = candidates = untimed[max(0, position - 2) : position + 3]
         if block.restart != restart:
             restart = block.restart
-            beam = [_Partial(p.cost, None, p.used, p.choice, p.choice_cost, p.before) for p in beam]
-        beam = _step(beam, block, candidates, attempts, bounds)
+            beam = [_Partial(p.cost, {}, p.used, p.choice, p.choice_cost, p.before) for p in beam]
+        beam = _step(beam, block, candidates, frozenset(open_now), attempts, bounds, one_mutex)
     if not blocks:
         return []
     best: _Partial | None = min(beam, key=lambda partial: partial.cost)
@@ -135,21 +117,24 @@ def _step(
     beam: list[_Partial],
     block: Block,
     candidates: list[int],
+    alive: frozenset[int],
     attempts: list[Attempt],
     bounds: TimeBounds,
+    one_mutex: bool,
 ) -> list[_Partial]:
-    alive = frozenset(candidates)
     best: dict[tuple[frozenset[int], int | None], _Partial] = {}
     for partial in beam:
-        options: list[tuple[int | None, float, float | None]] = [(None, _UNBOUND_MS, None)]
+        options: list[tuple[int | None, float, dict[int | None, float]]] = [(None, _UNBOUND_MS, {})]
         for i in candidates:
             if i not in partial.used:
-                cost, unlock_ns = _fit(block, attempts[i], partial.unlock_ns, bounds)
-                options.append((i, cost, unlock_ns))
-        for choice, cost, unlock_ns in options:
+                gpu = 0 if one_mutex else attempts[i].gpu
+                free_ns = partial.free_ns.get(gpu) if gpu is not None else None
+                cost, unlock_ns = _fit(block, attempts[i], free_ns, bounds)
+                options.append((i, cost, partial.free_ns if unlock_ns is None else {**partial.free_ns, gpu: unlock_ns}))
+        for choice, cost, free_now in options:
             # Attempts that no later block can take need not be remembered.
             used = (partial.used | {choice} if choice is not None else partial.used) & alive
-            grown = _Partial(partial.cost + cost, unlock_ns, used, choice, cost, partial)
+            grown = _Partial(partial.cost + cost, free_now, used, choice, cost, partial)
             key = (used, choice)
             if key not in best or grown.cost < best[key].cost:
                 best[key] = grown

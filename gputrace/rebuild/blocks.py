@@ -6,10 +6,12 @@ before 2026-03-13 print neither: there a block begins with the first GPU line an
 
 from dataclasses import dataclass, field
 
+from gputrace.rebuild.separate import interleaved, separate
 from gputrace.rebuild.sequence import Sequence
+from gputrace.rebuild.timebounds import TimeBounds
 
 NTT_H_PARTS = ("d_b_alloc", "ntt_kernels", "coset_intt_sync", "msm_init", "msm_invoke", "msm_dtor")
-_UNDER_MUTEX = (
+UNDER_MUTEX = (
     "mutex_acquired",
     "d_a_allocated",
     "pool_threshold_set",
@@ -22,7 +24,7 @@ _UNDER_MUTEX = (
 )
 _NEEDED = ("mutex_acquired", "ntt_h", "ntt_msm_h", "barrier_wait", "batch_add", "tail_msm", "mutex_released")
 # A block grows in this order; a line that would go back begins a new block.
-_RANK = {name: rank for rank, name in enumerate(_UNDER_MUTEX)}
+RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 
 
 @dataclass
@@ -74,46 +76,95 @@ _NUMBERS = {
 }
 
 
-def collect_blocks(sequence: Sequence) -> list[Block]:
-    """All blocks in order. One is complete when it has every kind of line that this log has at all."""
-    marks = sequence.of(*_UNDER_MUTEX)
-    parts = (*NTT_H_PARTS, "total")
-    keys = [key for own in _NUMBERS.values() for key in own]
-    head = ("event", "order", "restart", "line", "source", "arrival_ns")
-    blocks: list[Block] = []
-    current: Block | None = None
-    for event, order, restart, line, source, arrival_ns, *numbers in marks.select(*head, *parts, *keys).iter_rows():
-        if current is None or _begins(event, restart, source, current):
-            current = Block(restart, order, order, source)
-            blocks.append(current)
-        current.last_order = order
-        current.orders.setdefault(event, order)
-        current.lines[event] = line
-        if arrival_ns is not None:
-            current.arrivals[event] = arrival_ns
-        if event == "ntt_h":
-            current.circuits.append(
-                {part: ms for part, ms in zip(parts, numbers[: len(parts)], strict=True) if ms is not None}
-            )
-        else:
-            for key, ms in zip(keys, numbers[len(parts) :], strict=True):
-                if ms is not None:
-                    current.ms[key] = ms
-        # Printed once per GPU and process; d_a is allocated again whenever the circuit's size changes.
-        current.warmup = current.warmup or event == "pool_threshold_set"
+@dataclass(frozen=True)
+class MutexLine:
+    """One line printed under the GPU mutex. `ms` has its figures; `circuit` those of an ntt_h line."""
+
+    event: str
+    order: int
+    restart: int
+    source: int
+    line: int
+    arrival_ns: int | None
+    gpu_tid: int
+    ms: dict[str, int]
+    circuit: dict[str, int] | None = None
+
+
+def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> list[Block]:
+    """All blocks in order of their locks. One is complete when it has every kind of line that this log has at all.
+
+    `bounds` says when a position of the log was written; it is needed where several GPUs' blocks interleave.
+    """
+    lines = _mutex_lines(sequence)
+    groups = separate(lines, bounds) if interleaved(lines) else _consecutive(lines)
+    blocks = [_block_of(group) for group in groups]
     printed = {event for block in blocks for event in block.orders}
     needed = [event for event in _NEEDED if event in printed]
     for block in blocks:
         block.complete = all(event in block.orders for event in needed)
-    return blocks
+    return sorted(blocks, key=lambda block: block.order_locked)
 
 
-def _begins(event: str, restart: int, source: int, current: Block) -> bool:
+def _mutex_lines(sequence: Sequence) -> list[MutexLine]:
+    marks = sequence.of(*RANK)
+    parts = (*NTT_H_PARTS, "total")
+    keys = [key for own in _NUMBERS.values() for key in own]
+    head = ("event", "order", "restart", "source", "line", "arrival_ns", "gpu_tid")
+    found = []
+    for event, order, restart, source, line, arrival_ns, tid, *numbers in marks.select(
+        *head, *parts, *keys
+    ).iter_rows():
+        circuit: dict[str, int] | None = None
+        ms: dict[str, int] = {}
+        if event == "ntt_h":
+            circuit = {part: value for part, value in zip(parts, numbers, strict=False) if value is not None}
+        else:
+            ms = {key: value for key, value in zip(keys, numbers[len(parts) :], strict=True) if value is not None}
+        found.append(MutexLine(event, order, restart, source, line, arrival_ns, tid or 0, ms, circuit))
+    return found
+
+
+def _consecutive(lines: list[MutexLine]) -> list[list[MutexLine]]:
+    """Lines of one GPU: each hold's lines follow one another."""
+    groups: list[list[MutexLine]] = []
+    seen: set[tuple[str, int]] = set()
+    for line in lines:
+        if not groups or _begins(line, groups[-1][0], seen):
+            groups.append([])
+            seen = set()
+        groups[-1].append(line)
+        seen.add((line.event, line.gpu_tid))
+    return groups
+
+
+def _begins(line: MutexLine, first: MutexLine, seen: set[tuple[str, int]]) -> bool:
     """Whether a line cannot belong to the block that is open."""
-    if event == "mutex_acquired" or restart != current.restart or source != current.source:
+    if line.event == "mutex_acquired" or line.restart != first.restart:
         return True
-    if event in current.orders:
+    if (line.event, line.gpu_tid) in seen:
         # Several circuits print one ntt_h each; the allocations may repeat.
-        return event not in ("ntt_h", "d_a_allocated", "pool_threshold_set") or "ntt_msm_h" in current.orders
-    rank = _RANK[event]
-    return any(_RANK[seen] > rank for seen in current.orders if seen in _NEEDED)
+        return line.event not in ("ntt_h", "d_a_allocated", "pool_threshold_set") or ("ntt_msm_h", 0) in seen
+    rank = RANK[line.event]
+    return any(RANK[event] > rank for event, gpu_tid in seen if event in _NEEDED and gpu_tid == line.gpu_tid)
+
+
+def _block_of(lines: list[MutexLine]) -> Block:
+    first, last = lines[0], lines[-1]
+    block = Block(first.restart, first.order, last.order, first.source)
+    for line in lines:
+        if line.gpu_tid:
+            # A call fanned out over several GPUs prints a set a GPU: the slowest decides how long it takes.
+            for key, ms in line.ms.items():
+                block.ms[key] = max(block.ms.get(key, ms), ms)
+            continue
+        block.orders.setdefault(line.event, line.order)
+        block.lines[line.event] = line.line
+        if line.arrival_ns is not None:
+            block.arrivals[line.event] = line.arrival_ns
+        if line.circuit is not None:
+            block.circuits.append(line.circuit)
+        block.ms.update(line.ms)
+        # Printed once per GPU and process; d_a is allocated again whenever the circuit's size changes.
+        block.warmup = block.warmup or line.event == "pool_threshold_set"
+    return block

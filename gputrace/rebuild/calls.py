@@ -1,15 +1,17 @@
 """Blocks and attempts to calls with times, and the floating lines to their calls."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import isinf
 
 import polars as pl
 
 from gputrace.rebuild.attempts import Attempt
-from gputrace.rebuild.binding import TimeBounds, bind_blocks
+from gputrace.rebuild.binding import bind_blocks
 from gputrace.rebuild.blocks import Block
 from gputrace.rebuild.clock import Epoch
 from gputrace.rebuild.floating import Floating
 from gputrace.rebuild.sequence import Sequence
+from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 
 
 @dataclass
@@ -28,7 +30,26 @@ class Call:
     prep: Floating | None = None
     b_g2: Floating | None = None
     dealloc: Floating | None = None
-    notes: list[str] = field(default_factory=list)
+    inferred_gpu: int | None = None
+
+    def set_lock(self, lock_ns: float, uncertainty_ms: float) -> None:
+        """Times the call by its lock; floored durations count half a millisecond more."""
+        self.lock_ns, self.uncertainty_ms = lock_ns, uncertainty_ms
+        if self.block is None:
+            return
+        if self.block.held_ms is not None:
+            self.unlock_ns = lock_ns + (self.block.held_ms + 0.5) * 1e6
+        if self.block.before_lock_ms is not None:
+            self.entry_ns = lock_ns - (self.block.before_lock_ms + 1.0) * 1e6
+        elif self.attempt is not None:
+            self.entry_ns = self.attempt.entry_backward_ns or self.attempt.entry_ns
+
+    @property
+    def gpu(self) -> int:
+        """GPU as the prover numbers it; as inferred, else 0, where the log names none."""
+        if self.attempt is not None and self.attempt.gpu is not None:
+            return self.attempt.gpu
+        return self.inferred_gpu or 0
 
     @property
     def first_order(self) -> int:
@@ -72,7 +93,7 @@ def assemble(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -
         Call(block, attempts[index] if index is not None else None, residual)
         for block, (index, residual) in zip(blocks, bound, strict=True)
     ]
-    _time_blocks(calls)
+    _time_blocks(calls, bounds)
     calls += [Call(None, attempt) for i, attempt in enumerate(attempts) if i not in taken]
     for call in calls:
         if call.block is None and call.attempt is not None:
@@ -81,51 +102,93 @@ def assemble(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -
     return calls
 
 
-def _time_blocks(calls: list[Call]) -> None:
-    """Lock and unlock of every block: forward from the start, backward from the return, reconciled; else the chain."""
-    previous: Call | None = None
+def _time_blocks(calls: list[Call], bounds: TimeBounds) -> None:
+    """Lock and unlock of every block, by the best source that there is."""
+    latest: dict[int, Call] = {}
     for call in calls:
-        block, attempt = call.block, call.attempt
-        if block is None:
+        previous = latest.get(call.gpu)
+        latest[call.gpu] = call
+        if call.block is None:
             continue
-        if previous is not None and previous.block is not None and previous.block.restart != block.restart:
-            previous = None
-        held, before = block.held_ms, block.before_lock_ms
-        estimates: list[float] = []
-        if attempt is not None:
-            forward = attempt.entry_ns if attempt.start_ns is not None else None
-            total = block.ms.get("total_start_fn_ms")
-            if attempt.spawned_ns is not None and attempt.prove_start_ms is not None and total is not None and held:
-                # Backward: the return's time less the release is the unlock.
-                estimates.append(attempt.spawned_ns - (attempt.prove_start_ms - total) * 1e6 - (held + 0.5) * 1e6)
-            if forward is not None and before is not None:
-                estimates.append(forward + (before + 1.0) * 1e6)
-        if not estimates and "mutex_acquired" in block.arrivals:
-            estimates.append(float(block.arrivals["mutex_acquired"]))
-        elif not estimates and held is not None and block.arrivals:
-            last = max(block.arrivals.values())
-            estimates.append(last - (held + 0.5) * 1e6)
-        waited = block.ms.get("mutex_wait_ms", 0) > 1
-        if not estimates and waited and previous is not None and previous.unlock_ns is not None:
-            # Who waited for the mutex got it when the holder let go.
-            estimates.append(previous.unlock_ns)
-        if not estimates:
-            previous = call
-            continue
-        lock_ns = sum(estimates) / len(estimates)
-        if len(estimates) == 2:
-            spread_ms = abs(estimates[0] - estimates[1]) / 1e6
-            call.uncertainty_ms = spread_ms / 2 + 1.0
-            call.residual_ms += max(0.0, spread_ms - 2.0)
-            # The return is printed by the thread itself; the start waits for a thread of the pool first.
-            lock_ns = estimates[0]
-        else:
-            call.uncertainty_ms = 5.0
-        call.lock_ns = lock_ns
-        if held is not None:
-            call.unlock_ns = lock_ns + (held + 0.5) * 1e6
-        if before is not None:
-            call.entry_ns = lock_ns - (before + 1.0) * 1e6
-        elif attempt is not None:
-            call.entry_ns = attempt.entry_backward_ns or attempt.entry_ns
-        previous = call
+        found = (
+            _lock_of_attempt(call, bounds)
+            or _lock_of_arrivals(call.block)
+            or _lock_of_holder(call.block, previous)
+            or _lock_of_bounds(call.block, bounds)
+        )
+        if found is not None:
+            call.set_lock(*found)
+
+
+# Lock in ns and the half-width of its error in ms.
+_Lock = tuple[float, float]
+
+
+def _lock_of_attempt(call: Call, bounds: TimeBounds) -> _Lock | None:
+    """Forward from the start and backward from the return, reconciled: half their difference is the uncertainty."""
+    block, attempt = call.block, call.attempt
+    if block is None or attempt is None:
+        return None
+    forward = backward = None
+    before, held, total = block.before_lock_ms, block.held_ms, block.ms.get("total_start_fn_ms")
+    if attempt.start_ns is not None and attempt.entry_ns is not None and before is not None:
+        forward = attempt.entry_ns + (before + 1.0) * 1e6
+    if attempt.spawned_ns is not None and attempt.prove_start_ms is not None and total is not None and held is not None:
+        # The return's time less the release is the unlock.
+        backward = attempt.spawned_ns - (attempt.prove_start_ms - total) * 1e6 - (held + 0.5) * 1e6
+    if forward is not None and backward is not None:
+        spread_ms = abs(forward - backward) / 1e6
+        call.residual_ms += max(0.0, spread_ms - 2.0)
+        # The return is printed by the thread itself; the start waits for a thread of the pool first.
+        return backward, spread_ms / 2 + 1.0
+    if backward is not None:
+        return backward, JITTER_MS
+    if forward is None:
+        return None
+    # The wait for a thread is not known: the lines around may say that it was longer than nothing.
+    earliest, latest = _lock_window(block, bounds)
+    return min(max(forward, earliest), max(forward, latest)), JITTER_MS
+
+
+def _lock_of_arrivals(block: Block) -> _Lock | None:
+    if "mutex_acquired" in block.arrivals:
+        return float(block.arrivals["mutex_acquired"]), JITTER_MS
+    if block.arrivals and block.held_ms is not None:
+        return max(block.arrivals.values()) - (block.held_ms + 0.5) * 1e6, JITTER_MS
+    return None
+
+
+def _lock_of_holder(block: Block, previous: Call | None) -> _Lock | None:
+    """Who waited for the mutex got it when the holder before let go."""
+    if previous is None or previous.block is None or previous.unlock_ns is None:
+        return None
+    if block.ms.get("mutex_wait_ms", 0) <= 1 or previous.block.restart != block.restart:
+        return None
+    return previous.unlock_ns, (previous.uncertainty_ms or 0.0) + 1.0
+
+
+def _lock_of_bounds(block: Block, bounds: TimeBounds) -> _Lock | None:
+    """Between the times of the lines around the block's own."""
+    earliest, latest = _lock_window(block, bounds)
+    if isinf(earliest) or isinf(latest):
+        return None
+    return (earliest + latest) / 2, abs(latest - earliest) / 2e6 + JITTER_MS
+
+
+def _lock_window(block: Block, bounds: TimeBounds) -> tuple[float, float]:
+    """Earliest and latest time of the lock, ns: each of the block's lines says when it was, more or less."""
+    ms = block.ms
+    ntt = ms.get("ntt_msm_h_ms")
+    since_lock = {
+        "mutex_acquired": 0,
+        "ntt_msm_h": ntt,
+        "batch_add": None if ntt is None else ntt + ms.get("barrier_wait_ms", 0) + ms.get("batch_add_ms", 0),
+        "tail_msm": ms.get("gpu_total_ms"),
+        "mutex_released": ms.get("mutex_held_ms"),
+    }
+    earliest, latest = float("-inf"), float("inf")
+    for event, after_ms in since_lock.items():
+        if event in block.orders and after_ms is not None:
+            low, high = bounds.span_ns(block.orders[event])
+            earliest, latest = max(earliest, low - after_ms * 1e6), min(latest, high - after_ms * 1e6)
+    return earliest, latest

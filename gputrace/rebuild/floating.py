@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from gputrace.rebuild.binding import JITTER_MS, TimeBounds, match_lines
+from gputrace.rebuild.binding import match_lines
 from gputrace.rebuild.sequence import Sequence
+from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 
 if TYPE_CHECKING:
     from gputrace.rebuild.calls import Call
@@ -141,7 +142,7 @@ def _late(call: "Call", line: Floating, after_entry_ms: float, bounds: TimeBound
     at_ns = call.entry_ns + after_entry_ms * 1e6
     if line.arrival_ns is not None:
         return abs(at_ns - line.arrival_ns) / 1e6
-    return bounds.miss_ms(line.order, at_ns)
+    return max(bounds.miss_ms(line.order, at_ns))
 
 
 def _block_times(call: "Call") -> list[tuple[int, float]]:

@@ -92,16 +92,24 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
 
 
 def _restarts(frame: pl.DataFrame) -> pl.Series:
-    """How many restarts lie before each mark, per input: an engine start, or TIMELINE offsets beginning anew."""
+    """How many restarts lie before each mark: an engine start, or TIMELINE offsets that begin anew.
+
+    Files with stderr lines count as one log, in the order given (a rotated set goes on where it was cut); files with
+    tracing lines alone are counted beside them.
+    """
+    has_stderr = (pl.col("family") != "tracing").any().over("source").alias("has_stderr")
+    place = pl.int_range(pl.len())
     seen = frame.select(
-        "source",
-        started=(pl.col("event") == "engine_start") & (pl.int_range(pl.len()).over("source") > 0),
-        fell=(pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over("source")) < -_RESTART_FALL_MS,
+        has_stderr,
+        started=(pl.col("event") == "engine_start") & (place.over(has_stderr) > 0),
+        fell=(
+            (pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over(has_stderr)) < -_RESTART_FALL_MS
+        ).fill_null(False),
         timed=pl.col("offset_ms").is_not_null(),
-    ).with_columns(pl.col("fell").fill_null(False))
+    )
     # An engine start is followed by offsets that begin anew: the two are one restart.
-    last_start = pl.when("started").then(pl.int_range(pl.len())).forward_fill().over("source")
-    last_time = pl.when("timed").then(pl.int_range(pl.len())).forward_fill().shift(1).over("source")
+    last_start = pl.when("started").then(place).forward_fill().over("has_stderr")
+    last_time = pl.when("timed").then(place).forward_fill().shift(1).over("has_stderr")
     announced = (last_start > last_time.fill_null(-1)).fill_null(False)
-    counted = seen.select("source", new=pl.col("started") | (pl.col("fell") & ~announced))
-    return counted.select(pl.col("new").cum_sum().over("source").cast(pl.UInt16).alias("restart"))["restart"]
+    counted = seen.select("has_stderr", new=pl.col("started") | (pl.col("fell") & ~announced))
+    return counted.select(pl.col("new").cum_sum().over("has_stderr").cast(pl.UInt16).alias("restart"))["restart"]

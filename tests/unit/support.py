@@ -10,8 +10,8 @@ from gputrace import schema
 from gputrace.ingest.formats import bundled_formats
 from gputrace.ingest.marks import LogResult, parse_lines, read_log
 from gputrace.ingest.opening import ByteSource
-from gputrace.rebuild.sequence import to_sequence
 from gputrace.rebuild.sequence import Sequence as MarkSequence
+from gputrace.rebuild.sequence import to_sequence
 
 MS = 1_000_000
 S = 1_000_000_000

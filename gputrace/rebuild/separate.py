@@ -1,0 +1,212 @@
+"""Takes the interleaved blocks of several GPUs apart.
+
+Every GPU has its own mutex, and all print the same words (`gpu_tid=0`), so on a host with several GPUs the lines of
+their holds mix. What tells them apart: each hold prints its lines in one order; its figures add up (ntt_msm_h is the
+sum of its circuits, gpu_total of its phases, total_start_fn of waits and hold); and each line is printed when its
+figures say, counted from the lock. Lines are given to open holds one after the other; the best partial solutions are
+kept, because the line that decides comes later than those it decides about.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
+
+if TYPE_CHECKING:
+    from gputrace.rebuild.blocks import MutexLine
+
+_BEAM = 64
+_MOST_MS = 500.0
+# A hold that is never given its next line: a log that ends, or a line that was lost.
+_ABANDONED_MS = 400.0
+# A hold without a line that all others have.
+_SKIPPED_MS = 150.0
+_STAGES = ("mutex_acquired", "ntt_h", "ntt_msm_h", "barrier_wait", "batch_add", "tail_msm", "mutex_released")
+_ALLOCATIONS = ("d_a_allocated", "pool_threshold_set")
+
+
+def interleaved(lines: "list[MutexLine]") -> bool:
+    """Whether two holds are ever open at once, in one run of the prover."""
+    open_holds, restart = 0, None
+    for line in lines:
+        if line.restart != restart:
+            open_holds, restart = 0, line.restart
+        if line.event == "mutex_acquired":
+            open_holds += 1
+            if open_holds > 1:
+                return True
+        elif line.event == "mutex_released":
+            open_holds = max(0, open_holds - 1)
+    return False
+
+
+class _Hold(NamedTuple):
+    """An open hold: what it has printed so far. `figures` are ms by key; times are of its lock, ns.
+
+    `allocates` is true once it printed an allocation: then ntt_msm_h also holds a cudaMalloc, which may take seconds.
+    """
+
+    lines: tuple[int, ...]
+    stage: int
+    ntt_ms: int
+    circuits: int
+    figures: tuple[tuple[str, int], ...]
+    low_ns: float
+    high_ns: float
+    allocates: bool = False
+
+    def ms(self, key: str) -> int | None:
+        return next((value for name, value in self.figures if name == key), None)
+
+
+@dataclass
+class _State:
+    """A partial solution: its cost in ms, the holds still open, and those closed, newest first."""
+
+    cost: float
+    holds: tuple[_Hold, ...]
+    closed: "tuple[tuple[int, ...], object] | None"
+
+
+def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLine]]":
+    """The lines of each hold, in order of their locks."""
+    has_release = any(line.event == "mutex_released" for line in lines)
+    has_lock = any(line.event == "mutex_acquired" for line in lines)
+    stages = {line.event for line in lines}
+    last = "mutex_released" if has_release else "tail_msm"
+    states = [_State(0.0, (), None)]
+    restart = lines[0].restart if lines else 0
+    for number, line in enumerate(lines):
+        if line.restart != restart:
+            states = [_close_all(state) for state in states[:1]]
+            restart = line.restart
+        low, high = _written(line, bounds)
+        grown: dict[tuple[_Hold, ...], _State] = {}
+        for state in states:
+            for following in _give(state, number, line, low, high, last, has_lock, stages):
+                known = grown.get(following.holds)
+                if known is None or following.cost < known.cost:
+                    grown[following.holds] = following
+        states = sorted(grown.values(), key=lambda state: state.cost)[:_BEAM]
+    groups: list[tuple[int, ...]] = []
+    chain = _close_all(states[0]).closed if states else None
+    while chain is not None:
+        groups.append(chain[0])
+        chain = chain[1]  # type: ignore[assignment]
+    return [[lines[number] for number in group] for group in sorted(groups)]
+
+
+def _written(line: "MutexLine", bounds: TimeBounds) -> tuple[float, float]:
+    if line.arrival_ns is not None:
+        return float(line.arrival_ns), float(line.arrival_ns)
+    return bounds.span_ns(line.order)
+
+
+def _close_all(state: _State) -> _State:
+    closed = state.closed
+    for hold in state.holds:
+        closed = (hold.lines, closed)
+    return _State(state.cost + _ABANDONED_MS * len(state.holds), (), closed)
+
+
+def _give(
+    state: _State, number: int, line: "MutexLine", low: float, high: float, last: str, has_lock: bool, stages: set[str]
+) -> Iterator[_State]:
+    """All ways to go on with a line: a new hold, or one of those that may print it next."""
+    if line.event == "mutex_acquired" or (line.event == "ntt_h" and not has_lock) or not state.holds:
+        figures = tuple(line.ms.items())
+        ntt = (line.circuit or {}).get("total", 0)
+        stage = 0 if line.event in _ALLOCATIONS else _STAGES.index(line.event)
+        fresh = _Hold((number,), stage, ntt, int(line.event == "ntt_h"), figures, low, high)
+        # A hold whose lock was not seen: the log begins in the middle.
+        surprise = 0.0 if line.event == "mutex_acquired" or not has_lock else _SKIPPED_MS
+        if line.event == last:
+            yield _State(state.cost + surprise, state.holds, ((number,), state.closed))
+        else:
+            yield _State(state.cost + surprise, (*state.holds, fresh), state.closed)
+        if line.event == "mutex_acquired":
+            return
+    for at, hold in enumerate(state.holds):
+        cost = _cost(hold, line, low, high, stages)
+        if cost is None:
+            continue
+        others = state.holds[:at] + state.holds[at + 1 :]
+        lines = (*hold.lines, number)
+        if line.event == last:
+            yield _State(state.cost + cost, others, (lines, state.closed))
+            continue
+        ntt = hold.ntt_ms + (line.circuit or {}).get("total", 0)
+        stage = hold.stage if line.event in _ALLOCATIONS else _STAGES.index(line.event)
+        begun = hold._replace(
+            lines=lines,
+            stage=stage,
+            ntt_ms=ntt,
+            circuits=hold.circuits + (line.event == "ntt_h"),
+            figures=hold.figures + tuple(line.ms.items()),
+            allocates=hold.allocates or line.event in _ALLOCATIONS,
+        )
+        yield _State(state.cost + cost, (*state.holds[:at], begun, *state.holds[at + 1 :]), state.closed)
+
+
+def _cost(hold: _Hold, line: "MutexLine", low: float, high: float, stages: set[str]) -> float | None:
+    """How badly a line fits a hold, ms; None where it cannot be its next."""
+    if line.event in _ALLOCATIONS:
+        return 0.0 if hold.stage == 0 else None
+    stage = _STAGES.index(line.event)
+    again = line.event == "ntt_h" and hold.stage == stage
+    if stage < hold.stage or (stage == hold.stage and not again):
+        return None
+    skipped = sum(name in stages for name in _STAGES[hold.stage + 1 : stage])
+    cost = _SKIPPED_MS * skipped
+    since_lock = _since_lock(hold, line)
+    if line.event == "ntt_msm_h" and hold.circuits:
+        # -1..+2 ms a circuit.
+        off = line.ms["ntt_msm_h_ms"] - hold.ntt_ms
+        cost += max(0.0, -off - hold.circuits)
+        if not hold.allocates:
+            cost += max(0.0, off - 2.0 * hold.circuits)
+    if line.event == "tail_msm":
+        parts = [
+            hold.ms("ntt_msm_h_ms"),
+            hold.ms("barrier_wait_ms") or 0,
+            hold.ms("batch_add_ms"),
+            line.ms["tail_msm_ms"],
+        ]
+        if None not in parts:
+            off = line.ms["gpu_total_ms"] - sum(part for part in parts if part is not None)
+            cost += max(0.0, -off) + max(0.0, off - 5.0)
+    if line.event == "mutex_released":
+        pre, wait, total = hold.ms("pre_lock_cpu_ms"), hold.ms("mutex_wait_ms"), hold.ms("gpu_total_ms")
+        if pre is not None and wait is not None:
+            off = line.ms["total_start_fn_ms"] - pre - wait - line.ms["mutex_held_ms"]
+            cost += max(0.0, -off) + max(0.0, off - 3.0)
+        if total is not None:
+            after = line.ms["mutex_held_ms"] - total
+            cost += max(0.0, -after) + 0.02 * max(0.0, after)
+    if since_lock is not None:
+        # Too late or too early for what the figures say, counted from the lock.
+        late_ms = max(0.0, (low - hold.high_ns) / 1e6 - since_lock - JITTER_MS)
+        # The allocation comes before the circuits' own time and is not in it.
+        cost += 0.0 if line.event == "ntt_h" and hold.allocates else late_ms
+        cost += max(0.0, since_lock - (high - hold.low_ns) / 1e6 - JITTER_MS)
+    return cost if cost < _MOST_MS else None
+
+
+def _since_lock(hold: _Hold, line: "MutexLine") -> float | None:
+    """When after its lock a hold prints this line, ms, as its figures say."""
+    if hold.ms("mutex_wait_ms") is None:
+        return None
+    if line.event == "ntt_h":
+        return float(hold.ntt_ms + (line.circuit or {}).get("total", 0))
+    if line.event == "ntt_msm_h":
+        return float(line.ms["ntt_msm_h_ms"])
+    if line.event == "mutex_released":
+        return float(line.ms["mutex_held_ms"])
+    if line.event == "tail_msm":
+        return float(line.ms["gpu_total_ms"])
+    ntt = hold.ms("ntt_msm_h_ms")
+    if ntt is None:
+        return None
+    barrier = line.ms.get("barrier_wait_ms", hold.ms("barrier_wait_ms") or 0)
+    return float(ntt + barrier + line.ms.get("batch_add_ms", 0))

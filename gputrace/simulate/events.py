@@ -1,0 +1,164 @@
+"""A small discrete-event kernel: processes are generators that yield a delay in seconds or an event to wait for."""
+
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Generator
+
+Process = Generator["float | Event", None, None]
+# Below this a task is done: times are seconds, and a log's smallest unit is a microsecond.
+_NOTHING = 1e-10
+
+
+class Event:
+    """Happens once; processes that wait for it go on then, in the order in which they began to wait."""
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+        self._waiting: list[Process] = []
+        self.happened = False
+
+    def happen(self) -> None:
+        """Lets everybody who waits go on; a second time does nothing."""
+        if self.happened:
+            return
+        self.happened = True
+        for process in self._waiting:
+            self._loop.start(process)
+
+    def wait(self, process: Process) -> None:
+        """Resumes `process` when this happens, at once if it has."""
+        if self.happened:
+            self._loop.start(process)
+        else:
+            self._waiting.append(process)
+
+
+class Loop:
+    """The clock. What falls on one instant happens in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._serial = itertools.count()
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        """Calls `action` at `time`."""
+        heapq.heappush(self._heap, (max(time, self.now), next(self._serial), action))
+
+    def start(self, process: Process) -> None:
+        """Begins or resumes a process now."""
+        self.at(self.now, lambda: self._step(process))
+
+    def event(self) -> Event:
+        """A new event of this loop."""
+        return Event(self)
+
+    def run(self, until: float) -> None:
+        """Runs until nothing is left to do, or to the time `until`."""
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, action = heapq.heappop(self._heap)
+            action()
+
+    def _step(self, process: Process) -> None:
+        wanted = next(process, None)
+        if isinstance(wanted, Event):
+            wanted.wait(process)
+        elif wanted is not None:
+            self.at(self.now + wanted, lambda: self._step(process))
+
+
+class Mutex:
+    """Held by one at a time; given to who asked first, or to anyone of those who wait where `rng` is given."""
+
+    def __init__(self, loop: Loop, handover: float = 0.0, rng: random.Random | None = None) -> None:
+        self._loop = loop
+        self._handover = handover
+        self._rng = rng
+        self._held = False
+        self._waiting: deque[Event] = deque()
+
+    def acquire(self) -> Event:
+        """An event that happens when the mutex is the caller's."""
+        mine = self._loop.event()
+        if self._held:
+            self._waiting.append(mine)
+        else:
+            self._held = True
+            mine.happen()
+        return mine
+
+    def release(self) -> None:
+        """Gives the mutex on; the next holder has it `handover` later."""
+        self._loop.at(self._loop.now + self._handover, self._next)
+
+    def _next(self) -> None:
+        if not self._waiting:
+            self._held = False
+            return
+        if self._rng is not None:
+            self._waiting.rotate(-self._rng.randrange(len(self._waiting)))
+        self._waiting.popleft().happen()
+
+
+class Shared:
+    """Tasks that go on together, each at a rate that may change while it runs.
+
+    `rate(kind, n)` is the speed of a task of that kind while `n` tasks run here; a task has as much to do as it would
+    take in seconds at speed 1. Who changes what the rate depends on calls `changing()` first and `changed()` after.
+    """
+
+    def __init__(self, loop: Loop, rate: Callable[[str, int], float]) -> None:
+        self._loop = loop
+        self._rate = rate
+        self._left: dict[Event, float] = {}
+        self._kind: dict[Event, str] = {}
+        self._since = 0.0
+        self._version = 0
+
+    def run(self, kind: str, work: float) -> Event:
+        """Begins a task; the event happens when it is done."""
+        done = self._loop.event()
+        if work <= _NOTHING:
+            done.happen()
+            return done
+        self.changing()
+        self._left[done], self._kind[done] = work, kind
+        self.changed()
+        return done
+
+    def stop(self, task: Event) -> None:
+        """Ends a task before its time."""
+        if task in self._left:
+            self.changing()
+            self._end(task)
+            self.changed()
+
+    def changing(self) -> None:
+        """Takes account of what was done at the rates that hold until now."""
+        elapsed = self._loop.now - self._since
+        self._since = self._loop.now
+        if elapsed > 0:
+            n = len(self._left)
+            for task in self._left:
+                self._left[task] -= elapsed * self._rate(self._kind[task], n)
+
+    def changed(self) -> None:
+        """Ends what is done and plans the next end at the rates that hold from now."""
+        for task in [task for task, left in self._left.items() if left <= _NOTHING]:
+            self._end(task)
+        self._version += 1
+        version, n = self._version, len(self._left)
+        ends = [left / rate for task, left in self._left.items() if (rate := self._rate(self._kind[task], n)) > 0]
+        if ends:
+            self._loop.at(self._loop.now + min(ends), lambda: self._due(version))
+
+    def _due(self, version: int) -> None:
+        if version == self._version:
+            self.changing()
+            self.changed()
+
+    def _end(self, task: Event) -> None:
+        del self._left[task], self._kind[task]
+        task.happen()

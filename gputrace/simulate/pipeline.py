@@ -1,0 +1,305 @@
+"""The pipeline of the prover: syntheses, GPU workers, one mutex per GPU, the C++ pool, the finalizer.
+
+Inputs are service times and limits; waits, barriers and idle times are outputs. The same inputs and seed give the same
+schedule. Times are seconds since the engine's start.
+
+    synthesis -> queue -> worker: pickup, hot path -> call -> returned -> next pickup
+                             call: entry, setup, mutex wait | d_b_alloc .. msm_dtor, barrier, batch_add, tail | release
+                      prep thread: from the end of setup: prep_msm (the barrier waits for it), then b_g2_msm
+                        finalizer: after the return: joins the prep thread, finishes the proof, frees the place
+"""
+
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+
+from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared
+from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule, SynthesisRecord
+
+
+def simulate(works: Sequence[CallWork], limits: Limits, seed: int = 0, until: float = math.inf) -> Schedule:
+    """The schedule of these partitions, synthesised in the order given; what runs at `until` stays open."""
+    pipeline = _Pipeline(works, limits, random.Random(f"pipeline {seed}"))
+    pipeline.loop.run(until)
+    for call in pipeline.schedule.calls:
+        if call.outcome == "ok" and math.isnan(call.finalised):
+            call.outcome = "open"
+    return pipeline.schedule
+
+
+class _Pipeline:
+    """The state while a schedule is made."""
+
+    def __init__(self, works: Sequence[CallWork], limits: Limits, rng: random.Random) -> None:
+        self.loop = loop = Loop()
+        self.limits = limits
+        self.schedule = Schedule(limits, dict(Counter((work.job, work.attempt) for work in works)))
+        self._works = deque(enumerate(works))
+        self._running = 0
+        self._in_flight = 0
+        self._allocating = 0
+        self._failed: set[tuple[str, int]] = set()
+        self._warm: set[int] = set()
+        self._domain: dict[int, int] = {}
+        self._queue: deque[SynthesisRecord] = deque()
+        self._idle = deque(range(limits.gpus * limits.workers_per_gpu))
+        fair = None if limits.fifo_mutex else rng
+        n_mutexes = 1 if limits.whole_call_mutex else limits.gpus
+        self._mutexes = [Mutex(loop, limits.handover, fair) for _ in range(n_mutexes)]
+        self._driver = Mutex(loop)
+        self._tracker = Mutex(loop)
+        self._freeing = Mutex(loop)
+        self._pool = Shared(loop, self._pool_rate)
+        self._device = Shared(loop, self._device_rate)
+        loop.at(limits.start_up, self._dispatch)
+
+    # Speeds of what slows down beside other things.
+
+    def _pool_rate(self, _kind: str, n: int) -> float:
+        limits = self.limits
+        fair_share = limits.pool_threads / (n * limits.threads_per_task)
+        return min(1.0, fair_share) / (1.0 + limits.prep_slowdown * self._running)
+
+    def _device_rate(self, kind: str, _n: int) -> float:
+        rate = self.limits.allocation_rate if self._allocating else 1.0
+        if kind == "pageable-copy":
+            rate /= 1.0 + self.limits.copy_slowdown * self._running
+        return rate
+
+    def _count(self, running: int = 0, allocating: int = 0) -> None:
+        self._pool.changing()
+        self._device.changing()
+        self._running += running
+        self._allocating += allocating
+        self._pool.changed()
+        self._device.changed()
+
+    # Syntheses.
+
+    def _dispatch(self) -> None:
+        """Starts syntheses while there is a place; a partition that is not there yet holds up those behind it."""
+        limits = self.limits
+        while self._works and self._running < limits.parallel_syntheses and self._in_flight < limits.in_flight:
+            index, work = self._works[0]
+            if work.arrives > self.loop.now:
+                self.loop.at(work.arrives, self._dispatch)
+                return
+            self._works.popleft()
+            synthesis = SynthesisRecord(index, work, start=self.loop.now)
+            self.schedule.syntheses.append(synthesis)
+            if (work.job, work.attempt) in self._failed:
+                synthesis.skipped = True
+                continue
+            self._in_flight += 1
+            self._count(running=1)
+            self.loop.start(self._synthesise(synthesis))
+
+    def _synthesise(self, synthesis: SynthesisRecord) -> Process:
+        work = synthesis.work
+        yield work.construct
+        synthesis.begun = self.loop.now
+        for _ in range(work.new_buffers):
+            yield self._driver.acquire()
+            self._count(allocating=1)
+            yield self.limits.allocate
+            self._count(allocating=-1)
+            self._driver.release()
+            synthesis.allocated.append(self.loop.now)
+        synthesis.work_begun = self.loop.now
+        yield work.synth
+        synthesis.end = self.loop.now
+        yield self.limits.push
+        synthesis.queued = self.loop.now
+        self._count(running=-1)
+        self._queue.append(synthesis)
+        self._pick_up()
+        self._dispatch()
+
+    def _place_free(self) -> None:
+        self._in_flight -= 1
+        self._dispatch()
+
+    # Workers.
+
+    def _pick_up(self) -> None:
+        while self._queue and self._idle:
+            worker, synthesis = self._idle.popleft(), self._queue.popleft()
+            call = CallRecord(synthesis.index, synthesis.work, worker // self.limits.workers_per_gpu, worker)
+            self.schedule.calls.append(call)
+            self.loop.start(self._pass(call))
+
+    def _worker_free(self, worker: int) -> None:
+        self._idle.append(worker)
+        self._pick_up()
+
+    def _pass(self, call: CallRecord) -> Process:
+        """One turn of a worker's loop."""
+        work, limits = call.work, self.limits
+        yield limits.wake_up
+        call.pickup = self.loop.now
+        yield work.hot_path
+        call.started = self.loop.now
+        if (work.job, work.attempt) in self._failed:
+            call.started, call.skipped = math.nan, True
+            call.outcome = "skipped"
+            self._place_free()
+            self._worker_free(call.worker)
+            return
+        yield work.spawn
+        call.entry = self.loop.now
+        joined = self.loop.event()
+        if limits.whole_call_mutex:
+            yield from self._whole_call(call, joined)
+        else:
+            yield from self._split_call(call, joined)
+        call.returned = self.loop.now
+        if call.outcome in ("ntt", "batch_add", "tail"):
+            self._failed.add((work.job, work.attempt))
+            self._place_free()
+        else:
+            self.loop.start(self._finalise(call, joined))
+            if not limits.split_api:
+                yield joined
+        yield limits.turn_around
+        self._worker_free(call.worker)
+
+    def _split_call(self, call: CallRecord, joined: Event) -> Process:
+        work = call.work
+        yield work.setup
+        call.split_end = self.loop.now
+        prep = self._start_prep(call, joined)
+        yield max(0.0, work.pre_lock - work.setup)
+        call.asked = self.loop.now
+        mutex = self._mutexes[call.gpu]
+        yield mutex.acquire()
+        call.lock = self.loop.now
+        yield from self._on_gpu(call, prep)
+        call.unlock = self.loop.now
+        mutex.release()
+        if not self.limits.split_api:
+            yield joined
+        yield work.release_abc
+
+    def _whole_call(self, call: CallRecord, joined: Event) -> Process:
+        """The first builds: one mutex for the process, from entry to return."""
+        work, mutex = call.work, self._mutexes[0]
+        call.asked = self.loop.now
+        yield mutex.acquire()
+        call.lock = self.loop.now
+        yield work.setup
+        call.split_end = self.loop.now
+        prep = self._start_prep(call, joined)
+        yield max(0.0, work.pre_lock - work.setup)
+        yield from self._on_gpu(call, prep)
+        yield joined
+        call.unlock = self.loop.now
+        mutex.release()
+        yield work.release_abc
+
+    # The GPU thread.
+
+    def _on_gpu(self, call: CallRecord, prep: Event) -> Process:
+        work, limits, loop = call.work, self.limits, self.loop
+        yield limits.launch
+        call.gpu_begin = loop.now
+        call.warmup = call.gpu not in self._warm
+        call.new_domain = self._domain.get(call.gpu) != work.domain_log2
+        self._warm.add(call.gpu)
+        self._domain[call.gpu] = work.domain_log2
+        if call.new_domain:
+            yield limits.allocate_d_a
+        for circuit in range(work.num_circuits):
+            alloc = work.d_b_alloc + (limits.warmup_alloc if call.warmup and circuit == 0 else 0.0)
+            copy = "other" if work.pinned else "pageable-copy"
+            for name, kind, seconds in (
+                ("d_b_alloc", "other", alloc),
+                ("ntt_kernels", copy, work.ntt_kernels),
+                ("coset_intt_sync", "other", work.coset_intt_sync),
+                ("msm_init", "other", work.msm_init),
+                ("msm_invoke", "other", work.msm_invoke),
+                ("msm_dtor", "other", work.msm_dtor),
+            ):
+                begin = loop.now
+                yield self._device.run(kind, seconds)
+                call.add_span(name, begin, loop.now, circuit)
+                if name == "ntt_kernels" and work.fails == "ntt":
+                    call.fail("ntt", loop.now)
+                    self._stop_prep(call)
+                    yield work.after_gpu
+                    return
+        yield limits.ntt_tail
+        call.ntt_end = loop.now
+        yield prep
+        yield limits.wake_up
+        call.barrier_end = loop.now
+        call.add_span("barrier_wait", call.ntt_end, loop.now)
+        for name in ("batch_add", "tail_msm"):
+            begin = loop.now
+            if work.fails in (name, name.removesuffix("_msm")):
+                yield getattr(work, name) / 2
+                call.add_span(name, begin, loop.now)
+                call.fail(str(work.fails), loop.now)
+                yield work.after_gpu
+                return
+            yield getattr(work, name)
+            call.add_span(name, begin, loop.now)
+        call.gpu_end = loop.now
+        yield work.after_gpu
+
+    # The prep thread.
+
+    def _start_prep(self, call: CallRecord, joined: Event) -> Event:
+        prepared = self.loop.event()
+        self.loop.start(self._prepare(call, prepared, joined))
+        return prepared
+
+    def _prepare(self, call: CallRecord, prepared: Event, joined: Event) -> Process:
+        work = call.work
+        task = self._pool.run("prep_msm", work.prep_msm)
+        call.prep_task = task
+        yield task
+        call.prep_task = None
+        if not call.prep_stopped:
+            call.prep_end = self.loop.now
+            prepared.happen()
+            yield self._pool.run("b_g2_msm", work.b_g2_msm * work.num_circuits)
+            call.b_g2_end = self.loop.now
+        joined.happen()
+
+    def _stop_prep(self, call: CallRecord) -> None:
+        """The error flag ends the classification; a G2 MSM that has begun goes on."""
+        if call.prep_task is not None:
+            call.prep_stopped = True
+            self._pool.stop(call.prep_task)
+
+    # The finalizer.
+
+    def _finalise(self, call: CallRecord, joined: Event) -> Process:
+        work = call.work
+        key = (work.job, work.attempt)
+        yield joined
+        yield work.finish
+        call.joined = self.loop.now
+        if work.fails == "finalize":
+            call.fail("finalize", self.loop.now)
+            self._failed.add(key)
+        else:
+            call.finished = self.loop.now
+            self.loop.start(self._free(call))
+        asked = self.loop.now
+        yield self._tracker.acquire()
+        call.tracker_wait = self.loop.now - asked
+        if call.outcome == "ok" and key in self._failed:
+            call.outcome = "discarded"
+        yield work.process
+        call.finalised = self.loop.now
+        self._tracker.release()
+        self._place_free()
+
+    def _free(self, call: CallRecord) -> Process:
+        yield self._freeing.acquire()
+        call.dealloc_begin = self.loop.now
+        yield call.work.dealloc
+        call.dealloc_end = self.loop.now
+        self._freeing.release()

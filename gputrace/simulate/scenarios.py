@@ -1,0 +1,259 @@
+"""Runs worth having: what they are made of, presets by name, scenarios from TOML and from a seed."""
+
+import random
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from gputrace.errors import InputError, UsageError
+from gputrace.simulate.activity import Rates
+from gputrace.simulate.schedule import CallWork, Limits
+from gputrace.simulate.text import LogOptions
+from gputrace.simulate.trace import TraceOptions
+from gputrace.simulate.variants import VARIANTS
+
+# Medians of a 2^25 circuit on an H200, pageable a/b/c, and of a small and a large circuit beside it.
+MEDIUM = CallWork(
+    "", 0, domain_log2=25, constraints=32_547_799, synth=9.0, split_vectors=0.0004, setup=0.0006, pre_lock=0.0009,
+    d_b_alloc=0.003, ntt_kernels=0.45, coset_intt_sync=0.0335, msm_init=0.0004, msm_invoke=0.311, msm_dtor=0.0002,
+    batch_add=0.04, tail_msm=0.18, after_gpu=0.001, prep_msm=0.25, b_g2_msm=0.3, release_abc=0.35, process=0.004,
+)  # fmt: skip
+SMALL = replace(
+    MEDIUM, domain_log2=19, constraints=508_559, synth=0.4, ntt_kernels=0.012, coset_intt_sync=0.002,
+    msm_invoke=0.025, batch_add=0.004, tail_msm=0.02, prep_msm=0.01, b_g2_msm=0.012, release_abc=0.004,
+    process=0.001, dealloc=0.003,
+)  # fmt: skip
+SNAP = replace(
+    MEDIUM, kind="snap-update", domain_log2=26, constraints=81_049_499 // 2, synth=12.0, ntt_kernels=0.56,
+    msm_invoke=0.6, batch_add=0.07,
+)  # fmt: skip
+_TIMES = tuple(f.name for f in fields(CallWork) if f.type is float and f.name not in ("arrives", "setup", "pre_lock"))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One or more runs of a prover. Everything in it can be given in TOML, `limits` and `options` as tables.
+
+    `circuits` take turns by job. `pinned`: no, yes, or pool (the first syntheses are not, the next allocate buffers).
+    `failing` maps partitions, counted over the run, to where they fail (see `CallWork`); their jobs are tried again at
+    the end if `retry`. All runs but the last are killed `stop_s` after their start.
+    """
+
+    name: str
+    what: str
+    variant: str = "M"
+    circuits: tuple[CallWork, ...] = (MEDIUM,)
+    partitions: int = 40
+    per_job: int = 10
+    spread: float = 0.06
+    pinned: str = "no"
+    new_buffer_partitions: int = 8
+    job_ids: tuple[str, ...] = ("porep-1000-{n}",)
+    failing: Mapping[int, str] = field(default_factory=dict)
+    retry: bool = False
+    runs: int = 1
+    stop_s: float = 40.0
+    restart_gap_s: float = 6.0
+    tear_share: float = 0.0
+    epoch_ns: int = 1_773_425_462_104_311_000
+    limits: Limits = field(
+        default_factory=lambda: Limits(
+            parallel_syntheses=9, in_flight=15, copy_slowdown=0.08, prep_slowdown=0.05, warmup_alloc=0.02
+        )
+    )
+    options: LogOptions = field(default_factory=LogOptions)
+    rates: Rates = field(default_factory=Rates)
+    trace: TraceOptions = field(default_factory=TraceOptions)
+
+
+def works_of(scenario: Scenario, run: int, seed: int) -> list[CallWork]:
+    """The partitions of one run, with service times spread around their circuit's."""
+    rng = random.Random(f"works {scenario.name} {run} {seed}")
+    works = [_work(scenario, run, number, rng) for number in range(scenario.partitions)]
+    if scenario.retry:
+        broken = {works[number].job for number in scenario.failing if number < len(works)}
+        works += [replace(work, attempt=1, fails=None, new_buffers=0) for work in works if work.job in broken]
+    return works
+
+
+def _work(scenario: Scenario, run: int, number: int, rng: random.Random) -> CallWork:
+    job = number // scenario.per_job
+    base = scenario.circuits[job % len(scenario.circuits)]
+    template = scenario.job_ids[job % len(scenario.job_ids)]
+    spread = {name: getattr(base, name) * rng.uniform(1 - scenario.spread, 1 + scenario.spread) for name in _TIMES}
+    spread["split_vectors"] = min(spread["split_vectors"], base.setup)
+    first = scenario.limits.parallel_syntheses
+    pinned = scenario.pinned == "yes" or (scenario.pinned == "pool" and number >= first)
+    new = pinned and scenario.pinned == "pool" and number < first + scenario.new_buffer_partitions
+    work = replace(
+        base,
+        **spread,
+        job=template.format(n=42 + job + 1000 * run),
+        partition=None if base.partition is None else number % scenario.per_job,
+        pinned=pinned,
+        new_buffers=3 if new else 0,
+        fails=scenario.failing.get(number),
+    )
+    if not pinned:
+        return work
+    # From pinned memory the copy is only launched in ntt_kernels; DMA and NTT end in coset_intt_sync.
+    copied = 96.0 * work.constraints / scenario.rates.line_rate
+    return replace(
+        work,
+        ntt_kernels=0.0003,
+        coset_intt_sync=work.coset_intt_sync + copied,
+        release_abc=0.0006 + rng.random() * 0.001,
+    )
+
+
+_ODD_IDS = (
+    "wdpost-1000-2-[12 34 56 78 90 12 34 56]",
+    "ps-porep-1000-{n}-88101",
+    "a client's, own id {n}",
+    "7135110d-7ce1-43a9-89b3-85a7a590{n:04d}",
+)
+_HEAVY = Limits(parallel_syntheses=9, in_flight=15, copy_slowdown=0.08, prep_slowdown=0.05, warmup_alloc=0.02)
+_WIDE = replace(_HEAVY, copy_slowdown=0.02, prep_slowdown=0.01, pool_threads=48.0)
+_BATCH = replace(MEDIUM, partition=None, num_circuits=3, synth=20.0)
+_WINDOW = replace(MEDIUM, kind="window-post", synth=6.0)
+
+PRESETS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("pageable", "a/b/c are copied from pageable memory while nine syntheses load the host"),
+        Scenario("pinned", "a/b/c are copied from pinned memory; the C++ pool keeps up", pinned="yes"),
+        Scenario(
+            "alloc-storm",
+            "the pinned pool grows while the GPU works: cudaHostAlloc stalls the driver",
+            pinned="pool",
+            limits=replace(_HEAVY, allocate=0.6, allocation_rate=0.2),
+        ),
+        Scenario("starved", "three syntheses cannot feed the GPU", limits=replace(_HEAVY, parallel_syntheses=3)),
+        Scenario(
+            "one-worker", "one GPU worker: nothing waits for the mutex", limits=replace(_HEAVY, workers_per_gpu=1)
+        ),
+        Scenario(
+            "two-gpus",
+            "two GPUs with two workers each; all print gpu_tid=0",
+            partitions=60,
+            limits=replace(_WIDE, gpus=2, parallel_syntheses=20, in_flight=30),
+        ),
+        Scenario(
+            "eight-gpus",
+            "eight GPUs with two workers each; all print gpu_tid=0",
+            partitions=200,
+            limits=replace(_WIDE, gpus=8, parallel_syntheses=80, in_flight=112),
+        ),
+        Scenario(
+            "barrier",
+            "pinned copies, but prep_msm and b_g2_msm take the C++ pool's time: the GPU waits at the barrier",
+            circuits=(replace(MEDIUM, prep_msm=0.5, b_g2_msm=0.5),),
+            pinned="yes",
+        ),
+        Scenario(
+            "mixed-kinds",
+            "PoRep, SnapDeals, WindowPoSt and whole proofs of three circuits take turns",
+            circuits=(MEDIUM, SNAP, _WINDOW, _BATCH),
+            per_job=4,
+            job_ids=("porep-1000-{n}", "snap-1000-{n}", _ODD_IDS[0], "porep-batch-1000-{n}"),
+        ),
+        Scenario("restarts", "the prover is killed twice; offsets begin anew", runs=3, partitions=30),
+        Scenario(
+            "errors",
+            "calls fail in the NTT, in batch_add, when they are finalised; their jobs are tried again",
+            per_job=5,
+            failing={6: "ntt", 14: "batch_add", 23: "finalize", 31: "tail"},
+            retry=True,
+            job_ids=_ODD_IDS[1:],
+        ),
+        Scenario(
+            "small",
+            "tiny partitions at high rate on one descriptor: TIMELINE records are torn",
+            circuits=(SMALL,),
+            partitions=120,
+            tear_share=0.05,
+            limits=replace(_HEAVY, parallel_syntheses=8, in_flight=24, copy_slowdown=0.03),
+        ),
+    )
+}
+
+
+def random_scenario(seed: int, gpus: int = 1, variant: str = "M") -> Scenario:
+    """A scenario drawn from a seed, for property tests: sizes, limits, load, memory, spread."""
+    rng = random.Random(f"scenario {seed}")
+    base = rng.choice((MEDIUM, MEDIUM, SNAP, SMALL))
+    scale = {
+        name: getattr(base, name) * rng.uniform(0.5, 1.8) for name in ("synth", "prep_msm", "b_g2_msm", "release_abc")
+    }
+    syntheses = gpus * rng.choice((3, 6, 9, 12))
+    limits = Limits(
+        gpus=gpus,
+        workers_per_gpu=rng.choice((1, 2, 2, 2, 3)),
+        parallel_syntheses=syntheses,
+        in_flight=syntheses + gpus * rng.choice((3, 6)),
+        pool_threads=6.0 * gpus,
+        fifo_mutex=rng.random() < 0.7,
+        copy_slowdown=rng.uniform(0.0, 0.12),
+        prep_slowdown=rng.uniform(0.0, 0.08),
+        allocate=rng.uniform(0.2, 0.7),
+        allocation_rate=rng.uniform(0.2, 1.0),
+        warmup_alloc=rng.choice((0.02, 0.7)),
+    )
+    return Scenario(
+        f"random-{seed}",
+        "drawn from a seed",
+        variant=variant,
+        circuits=(replace(base, **scale),),
+        partitions=rng.randrange(20, 50),
+        per_job=rng.choice((5, 10, 16)),
+        spread=rng.uniform(0.0, 0.3),
+        pinned=rng.choice(("no", "no", "yes", "pool")),
+        limits=limits,
+        options=LogOptions(ansi=rng.random() < 0.5, drift_ppm=rng.choice((0.0, 0.0, 20.0))),
+    )
+
+
+def find_scenario(given: str) -> Scenario:
+    """A preset by name, or a scenario from a TOML file."""
+    if given in PRESETS:
+        return PRESETS[given]
+    path = Path(given)
+    if not path.is_file():
+        raise UsageError(f"{given}: neither a scenario ({', '.join(PRESETS)}) nor a TOML file")
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{given}: {error}") from error
+    return scenario_from(told, given)
+
+
+def scenario_from(told: dict[str, Any], path: str) -> Scenario:
+    """A scenario from TOML: `base` names a preset; other keys replace its fields; tables limits, options, circuit."""
+    base_name = told.pop("base", "pageable")
+    if base_name not in PRESETS:
+        raise InputError(f"{path}: base = {base_name!r} is none of {', '.join(PRESETS)}")
+    base = PRESETS[base_name]
+    circuit = told.pop("circuit", {})
+    changes: dict[str, Any] = {"name": Path(path).stem, "what": base.what}
+    for key in ("limits", "options", "rates", "trace"):
+        if key in told:
+            changes[key] = _changed(getattr(base, key), told.pop(key), f"{path}: [{key}]")
+    if circuit:
+        changes["circuits"] = tuple(_changed(one, circuit, f"{path}: [circuit]") for one in base.circuits)
+    if "failing" in told:
+        changes["failing"] = {int(number): where for number, where in told.pop("failing").items()}
+    if "job_ids" in told:
+        changes["job_ids"] = tuple(told.pop("job_ids"))
+    scenario: Scenario = _changed(base, {**changes, **told}, path)
+    if scenario.variant not in VARIANTS:
+        raise InputError(f"{path}: variant = {scenario.variant!r} is none of {', '.join(VARIANTS)}")
+    return scenario
+
+
+def _changed(value: Any, changes: dict[str, Any], where: str) -> Any:
+    known = {f.name for f in fields(value)}
+    if unknown := sorted(set(changes) - known):
+        raise InputError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    return replace(value, **changes)
