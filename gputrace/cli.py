@@ -111,8 +111,9 @@ def simulate_run(
 ) -> None:
     """Write a capture of a simulated run, with the truth beside it.
 
-    Presets: pageable, pinned, alloc-storm, starved, one-worker, two-gpus, eight-gpus, barrier, mixed-kinds, restarts,
-    errors, small.
+    The folder holds a log, a GPU trace and, in truth/, when everything really happened. The named scenarios are:
+    pageable, pinned, alloc-storm, starved, one-worker, two-gpus, eight-gpus, barrier, mixed-kinds, restarts, errors,
+    small.
     """
     from gputrace.simulate.capture import play, write_capture
     from gputrace.simulate.scenarios import find_scenario

@@ -578,7 +578,7 @@ META: Final = {
     "what": "the background articles' run, replayed by a model: SnapDeals partitions, two workers on one "
     "GPU, pageable a/b/c; chains nicely at first, then about 20 syntheses slow the copies down",
     "written_by": "sample_logs/told_story.py",
-    "gpu": "NVIDIA GPU (hand-made)",
+    "gpu_name": "NVIDIA GPU (hand-made)",
     "pcie": {"gen": 5, "width": 16},
     "abc_bytes": {circuit.circuit_id: circuit.abc_bytes for circuit in (SNAP, SMALL)},
     "num_constraints": {circuit.circuit_id: circuit.n_constraints for circuit in (SNAP, SMALL)},

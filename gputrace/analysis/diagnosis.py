@@ -107,7 +107,10 @@ class PhaseFinding:
 
 @dataclass(frozen=True)
 class Gap:
-    """A stretch with little compute, with its main cause and where the log shows it."""
+    """A stretch with little compute, with its main cause and where the log shows it.
+
+    One stretch may have several causes (a release, then the next call's copy): `causes` has lost seconds by each.
+    """
 
     gpu: int
     start_ns: int
@@ -118,6 +121,7 @@ class Gap:
     phase: str | None
     call: int | None
     rx_bytes_per_s: float | None
+    causes: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,10 @@ def _describe(
     causes_frame = pl.DataFrame(
         [(gap, cause[0]) for gap, cause in main.items()], schema={"gap": pl.Int64, "cause": pl.String}, orient="row"
     )
+    parts: dict[int, dict[str, float]] = {}
+    by_cause = inside.group_by("gap", "cause").agg(pl.col("lost_s").sum())
+    for gap, cause, seconds in by_cause.sort("gap", "lost_s", descending=[False, True]).iter_rows():
+        parts.setdefault(gap, {})[cause] = seconds
     where = _first_of_most(inside.join(causes_frame, on=["gap", "cause"]), "phase", "call")
     length = pl.col("end_ns") - pl.col("start_ns")
     known = pl.col("rx_bytes_per_s").is_not_null()
@@ -128,6 +132,7 @@ def _describe(
                 phase=None if phase is None else str(phase),
                 call=None if call is None else int(str(call)),
                 rx_bytes_per_s=float(rate) if is_known else None,
+                causes=parts.get(gap, {}),
             )
         )
     return found, lost_s

@@ -4,6 +4,7 @@ import polars as pl
 
 from gputrace.ingest.formats import Formats, WrapperFormat
 from gputrace.ingest.marks import needles_of, parse_lines
+from gputrace.ingest.torn import find_torn
 from gputrace.ingest.wrappers import join_parts, raw_pattern, unwrap
 
 # So many lines of interest are looked at.
@@ -28,7 +29,8 @@ def wrapper_of(lines: pl.DataFrame, formats: Formats) -> tuple[WrapperFormat | N
 def _judge(told: pl.DataFrame, formats: Formats) -> tuple[WrapperFormat | None, bool]:
     def records(wrapper: WrapperFormat | None) -> int:
         inner = unwrap(join_parts(told, wrapper)[0], wrapper).with_columns(pl.lit(False).alias("repaired"))
-        return parse_lines(inner, formats)[0].height
+        torn = inner.filter(pl.col("text").str.starts_with("TIMELINE,") & pl.col("line").is_in(find_torn(inner)))
+        return parse_lines(inner, formats)[0].height + torn.height
 
     plain = records(None)
     # A record of its own is hardly ever one inside a wrapper, too.

@@ -34,6 +34,12 @@ class RecordFormat:
     samples: tuple[dict[str, Any], ...]
 
 
+WRAPPER_LAYOUTS = ("pattern", "json", "export")
+# What a collector's stamp says: a time with its zone; without; without a year either; seconds or microseconds since
+# 1970; the time since the collector started.
+TIME_FORMS = ("rfc3339", "local", "month-day", "unix", "unix-us", "elapsed")
+
+
 @dataclass(frozen=True)
 class WrapperFormat:
     """What a collector puts around each line: a JSON object, a prefix, or a record of journald's export format.
@@ -108,6 +114,11 @@ def _load_wrapper(raw: dict[str, Any]) -> WrapperFormat:
     needed = "pattern" if raw["layout"] == "pattern" else "text_key"
     if needed not in raw:
         raise KeyError(needed)
+    if needed == "pattern" and "(?P<text>" not in raw["pattern"]:
+        raise KeyError("the group text in its pattern")
+    for key, allowed in (("layout", WRAPPER_LAYOUTS), ("time_form", TIME_FORMS)):
+        if raw.get(key, allowed[0]) not in allowed:
+            raise KeyError(f"{key}: one of {', '.join(allowed)}")
     return WrapperFormat(samples=tuple(raw["sample"]), **known)
 
 
@@ -137,7 +148,7 @@ def load_format(path: Path) -> RecordFormat | WrapperFormat | TableFormat:
     """One format description. Raises `InputError` naming the file and what is wrong with it."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path}: not a format description: {error}") from error
     kind = raw.get("kind")
     if kind not in _LOADERS:

@@ -1,11 +1,10 @@
 """Opens whatever is given as bytes: files, stdin, gzip and zstd, by content and not by name."""
 
-import gzip
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import zstandard
 
@@ -13,8 +12,6 @@ from gputrace.errors import InputError
 
 CHUNK_BYTES = 8 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-
-Damage = Callable[[str], None]
 
 
 class ByteSource:
@@ -31,30 +28,27 @@ class ByteSource:
 
     def _open(self) -> IO[bytes]:
         try:
-            raw: IO[bytes] = sys.stdin.buffer if self.path == "-" else Path(self.path).open("rb")  # noqa: SIM115 (read to its end later)
+            raw: IO[bytes] = sys.stdin.buffer if self.path == "-" else Path(self.path).open("rb")  # noqa: SIM115
         except OSError as error:
             raise InputError(f"{self.path}: cannot be opened: {error.strerror}") from error
         magic = raw.read(4)
         stream = cast("IO[bytes]", _Rejoined(magic, raw))
         if magic.startswith(_GZIP_MAGIC):
-            return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
+            return cast("IO[bytes]", _Unpacked(stream, lambda: zlib.decompressobj(wbits=31), _GZIP_MAGIC))
         if magic == _ZSTD_MAGIC:
-            return cast(
-                "IO[bytes]",
-                zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True),
-            )
+            return cast("IO[bytes]", _Unpacked(stream, zstandard.ZstdDecompressor().decompressobj, _ZSTD_MAGIC))
         return stream
 
     def _read(self, size: int) -> bytes:
         if self.damaged:
             return b""
         try:
-            return self._stream.read(size)
-        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-            self.damaged = f"compressed data breaks off ({error}); what came before it was used"
-            return b""
+            data = self._stream.read(size)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        if isinstance(self._stream, _Unpacked) and self._stream.broken and not data:
+            self.damaged = f"compressed data breaks off ({self._stream.broken}); what came before it was used"
+        return data
 
     def head(self, size: int = 1 << 18) -> bytes:
         """The first `size` bytes, which `chunks` will give again."""
@@ -100,3 +94,54 @@ class _Rejoined:
 
     def seekable(self) -> bool:
         return False
+
+
+class _Unpacked:
+    """Decompressed bytes of one stream after another (gzip members, zstd frames), up to where the data breaks off.
+
+    `broken` then says why. Little is taken at a time, so that a few bytes cannot blow up into all memory at once.
+    """
+
+    _TAKEN_BYTES = 1 << 14
+
+    def __init__(self, packed: IO[bytes], fresh: Callable[[], Any], magic: bytes) -> None:
+        self._packed, self._fresh, self._magic = packed, fresh, magic
+        self._unpacking = fresh()
+        self._ready: list[bytes] = []
+        self._ready_bytes = 0
+        self._ended = False
+        self.broken: str | None = None
+
+    def read(self, size: int) -> bytes:
+        while self._ready_bytes < size and not self._ended:
+            self._take()
+        data = b"".join(self._ready)
+        self._ready, self._ready_bytes = [data[size:]], len(data[size:])
+        return data[:size]
+
+    def _take(self) -> None:
+        packed = self._packed.read(self._TAKEN_BYTES)
+        if not packed:
+            self._ended = True
+            if not self._unpacking.eof:
+                self.broken = "it ends before its end-of-stream marker"
+            return
+        try:
+            while packed:
+                self._give(self._unpacking.decompress(packed))
+                if not self._unpacking.eof:
+                    return
+                packed = self._unpacking.unused_data
+                if not packed:
+                    packed = self._packed.read(self._TAKEN_BYTES)
+                if not packed or not packed.startswith(self._magic):
+                    # Nothing more, or padding behind the last stream.
+                    self._ended = True
+                    return
+                self._unpacking = self._fresh()
+        except (zlib.error, zstandard.ZstdError) as error:
+            self._ended, self.broken = True, str(error)
+
+    def _give(self, data: bytes) -> None:
+        self._ready.append(data)
+        self._ready_bytes += len(data)

@@ -155,6 +155,11 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
     empty = np.full(max(0, len(time_ns) - 1), np.nan)
     if rx_counter is not None and tx_counter is not None and len(np.unique(rx_counter)) > 1:
         stamped = _column(rows, "counter_time_ns")
+        unread = np.isnan(rx_counter) | np.isnan(tx_counter) | (np.isnan(stamped) if stamped is not None else False)
+        if unread.any():
+            # A row in which the counters could not be read: its step and the next are one.
+            rows = rows.filter(pl.Series(~unread))
+            return _choose_pcie(rows, time_ns[~unread], limit, quality)
         end_ns = time_ns if stamped is None else stamped.astype(np.int64)
         rx = np.diff(rx_counter) % COUNTER_MODULUS
         tx = np.diff(tx_counter) % COUNTER_MODULUS
@@ -253,7 +258,7 @@ def _add_wraps(
     expected = np.diff(np.interp(pcie.end_ns, knots, total))
     base = np.nan_to_num(pcie.rx)
     room = np.full(len(base), np.inf) if limit is None else limit * LIMIT_TOLERANCE * step_s - base
-    most = np.maximum(0, np.floor(room / COUNTER_MODULUS)).astype(np.int64)
+    most = np.maximum(0.0, np.floor(room / COUNTER_MODULUS))
     wanted = int(np.rint((expected.sum() - base.sum()) / COUNTER_MODULUS))
     added = np.zeros(len(base), dtype=np.int64)
     neighbourhood = np.ones(3)
@@ -289,7 +294,11 @@ def _sm_active(rows: pl.DataFrame, pcie: _Pcie, start_ns: Ints, end_ns: Ints) ->
     total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(active) * length_ns)])
     knots = np.concatenate([[read_ns[0] - length_ns[0]], read_ns])
     span = np.interp(end_ns, knots, total) - np.interp(start_ns, knots, total)
-    share = np.clip(span / np.maximum(end_ns - start_ns, 1), 0.0, 1.0)
+    # A reading that is missing is not idleness: only the time that was read counts.
+    known = np.concatenate([[0.0], np.cumsum(np.where(np.isnan(active), 0.0, length_ns))])
+    read = np.interp(end_ns, knots, known) - np.interp(start_ns, knots, known)
+    share = np.clip(span / np.maximum(np.where(np.isnan(active).any(), read, end_ns - start_ns), 1), 0.0, 1.0)
+    share[read < 0.5 * (end_ns - start_ns)] = np.nan
     share[(end_ns < knots[0]) | (start_ns > knots[-1])] = np.nan
     return np.asarray(share, dtype=np.float64)
 

@@ -8,7 +8,6 @@ import polars as pl
 from gputrace.errors import UsageError
 from gputrace.ingest.formats import WrapperFormat
 
-TIME_FORMS = ("rfc3339", "local", "month-day", "unix", "unix-us", "elapsed")
 _S_NS = 1_000_000_000
 _DAY_NS = 86_400 * _S_NS
 _QUARTER_NS = 900 * _S_NS

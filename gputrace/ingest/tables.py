@@ -6,8 +6,6 @@ here the two come together, and every row gets its time and its GPU.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import polars as pl
 
@@ -15,7 +13,8 @@ from gputrace.errors import InputError
 from gputrace.ingest import trace_times
 from gputrace.ingest.formats import TableColumn, TableFormat
 from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop, prometheus
-from gputrace.ingest.layouts.grid import TIME_NS, Grid
+from gputrace.ingest.layouts.grid import Grid
+from gputrace.ingest.time_axis import Readings, TimeHelp, times_of
 
 # To canonical units: bytes, bytes/s, shares 0..1, W, MHz, MiB, ms, us.
 UNIT_FACTORS = {
@@ -44,7 +43,6 @@ UNIT_FACTORS = {
     "GiB/s": 1073741824.0,
 }
 TEXT_UNIT = "text"
-_TIME_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 # What a column can be read as, for descriptions and for --columns.
 READINGS = (
@@ -89,33 +87,6 @@ _NAMES_IN: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class TimeHelp:
-    """What is known about a trace's time from outside it.
-
-    `hint_ns` is roughly when it was recorded (the log's time), for times without year or date. `start_ns`, `end_ns`
-    and `period_s` are what is known of a trace without times; `timezone` is the zone of local times.
-    """
-
-    hint_ns: int | None = None
-    start_ns: int | None = None
-    end_ns: int | None = None
-    period_s: float | None = None
-    timezone: str | None = None
-
-
-@dataclass
-class Readings:
-    """Readings of one input. `clock` is utc, local (not yet moved to UTC), built (made from a start) or none."""
-
-    frame: pl.DataFrame
-    broken: int
-    clock: str
-    names: dict[int, str] = field(default_factory=dict)
-    copies: pl.DataFrame | None = None
-    notices: list[tuple[str, str]] = field(default_factory=list)
-
-
 def matches(head: str, table: TableFormat) -> bool:
     """Whether the first lines of an input look like this table."""
     names = _NAMES_IN[table.layout](head)
@@ -150,7 +121,7 @@ def read_trace(
     readings = Readings(pl.DataFrame(), grid.broken, "utc", grid.names, grid.copies, grid.notices)
     columns = grid.frame.select(_columns(grid, table))
     columns = _with_gpu(columns, readings)
-    timed = columns.with_columns(_times(path, grid, table, columns, help_ or TimeHelp(), readings))
+    timed = columns.with_columns(times_of(path, grid, table, columns, help_ or TimeHelp(), readings))
     if table.lag_s:
         timed = timed.with_columns(pl.col("time_ns") - round(table.lag_s * 1e9))
     if "gpu" not in timed.columns and (places := trace_times.bursts(timed["time_ns"].drop_nulls())) is not None:
@@ -164,6 +135,13 @@ def read_trace(
     readings.broken += timed.height - readings.frame.height
     if readings.frame.is_empty():
         raise InputError(f"{path}: {table.name} table in which no row has a time that can be read")
+    key = ["time_ns", *(["gpu"] if "gpu" in readings.frame.columns else [])]
+    once = readings.frame.unique(key, keep="first", maintain_order=True)
+    if repeated := readings.frame.height - once.height:
+        readings.frame = once
+        readings.notices.append(
+            ("rows-repeated", f"{path}: {repeated} rows repeat a time of the same GPU; the first was taken")
+        )
     first = ["time_ns", *(name for name in readings.frame.columns if name != "time_ns")]
     readings.frame = readings.frame.select(first)
     return readings
@@ -214,112 +192,3 @@ def _with_gpu(columns: pl.DataFrame, readings: Readings) -> pl.DataFrame:
         for gpu, name in numbered.select("gpu", "gpu_name").drop_nulls().unique("gpu", keep="first").iter_rows():
             readings.names.setdefault(int(gpu), name)
     return columns.drop("gpu_name", "gpu_bus_id", "gpu_uuid", strict=False)
-
-
-def _times(
-    path: str, grid: Grid, table: TableFormat, columns: pl.DataFrame, help_: TimeHelp, readings: Readings
-) -> pl.Series:
-    spec: dict[str, Any] = table.time
-    frame = grid.frame
-    if TIME_NS in frame.columns:
-        return frame[TIME_NS].alias("time_ns")
-    if "column" in spec:
-        found, readings.clock = _column_times(path, frame, table)
-    elif spec.get("clock") in frame.columns:
-        readings.clock = "local"
-        if spec["date"] in frame.columns:
-            both = frame.select(pl.concat_str(pl.col(spec["date"]), pl.lit(" "), pl.col(spec["clock"]))).to_series()
-            found = both.str.to_datetime(spec["format"], time_unit="ns", strict=False).cast(pl.Int64)
-        else:
-            found = trace_times.times_of_day(frame[spec["clock"]], help_.hint_ns)
-            readings.notices.append(("trace-date-inferred", f"{path}: times have no date; the log's was taken"))
-    elif grid.stamps is not None:
-        times = trace_times.read_stamps(grid.stamps, help_.hint_ns)
-        found, readings.clock = times.time_ns, times.clock
-        found = _spread(path, found, columns, readings)
-    else:
-        return _built(path, table, columns, help_, readings)
-    if readings.clock == "local" and help_.timezone:
-        found, readings.clock = trace_times.to_utc(found, help_.timezone), "utc"
-    return found.alias("time_ns")
-
-
-def _column_times(path: str, frame: pl.DataFrame, table: TableFormat) -> tuple[pl.Series, str]:
-    spec = table.time
-    header = next((name for name in frame.columns if re.fullmatch(spec["column"], name)), spec["column"])
-    if header not in frame.columns:
-        raise InputError(f"{path}: {table.name} table without the column {spec['column']} that holds its times")
-    cell = frame[header]
-    if cell.dtype == pl.Date or isinstance(cell.dtype, pl.Datetime):
-        zoned = isinstance(cell.dtype, pl.Datetime) and cell.dtype.time_zone is not None
-        return cell.cast(pl.Datetime("ns", "UTC" if zoned else None)).cast(pl.Int64), "utc" if zoned else "local"
-    if unit := spec.get("unit"):
-        factor = _TIME_UNITS[unit]
-        if cell.dtype == pl.String:
-            text = cell.str.strip_chars()
-            whole = text.cast(pl.Int64, strict=False) * factor
-            if unit == "ns" or whole.null_count() == text.null_count():
-                return whole, "utc"
-            return trace_times.decimal_ns(text, factor), "utc"
-        if cell.dtype.is_integer():
-            return cell.cast(pl.Int64) * factor, "utc"
-        return (cell.cast(pl.Float64) * factor).round().cast(pl.Int64), "utc"
-    text = cell.cast(pl.String).str.strip_chars()
-    if spec["format"] == "iso":
-        times = trace_times.iso_times(text)
-        return times.time_ns, times.clock
-    return text.str.to_datetime(spec["format"], time_unit="ns", strict=False).cast(pl.Int64), "local"
-
-
-def _spread(path: str, found: pl.Series, columns: pl.DataFrame, readings: Readings) -> pl.Series:
-    """Stamps of whole seconds, laid into their seconds for each GPU."""
-    gpus = columns["gpu"] if "gpu" in columns.columns else pl.Series([0.0] * len(found))
-    frame = pl.DataFrame({"row": range(len(found)), "time_ns": found, "gpu": gpus}).filter(
-        pl.col("time_ns").is_not_null()
-    )
-    parts, any_spread = [pl.DataFrame(schema={"row": pl.Int64, "time_ns": pl.Int64})], False
-    for _, rows in frame.group_by("gpu", maintain_order=True):
-        spread, was = trace_times.spread_repeats(rows["time_ns"].to_list())
-        any_spread |= was
-        parts.append(pl.DataFrame({"row": rows["row"], "time_ns": spread}))
-    if not any_spread:
-        return found
-    readings.notices.append(
-        ("trace-times-spread", f"{path}: several rows carry the same second; they were laid evenly into it, +-0.2 s")
-    )
-    whole = pl.DataFrame({"row": range(len(found))}).join(pl.concat(parts), on="row", how="left", maintain_order="left")
-    return whole["time_ns"]
-
-
-def _built(path: str, table: TableFormat, columns: pl.DataFrame, help_: TimeHelp, readings: Readings) -> pl.Series:
-    """A time axis for rows without times, from a start or an end and the sampler's pace."""
-    per_gpu = columns.with_columns(pl.lit(0.0).alias("gpu")) if "gpu" not in columns.columns else columns
-    tick = per_gpu.select(pl.int_range(pl.len()).over("gpu").alias("tick"))["tick"]
-    last = int(tick.max() or 0)  # type: ignore[arg-type]
-    gpus = per_gpu["gpu"].n_unique()
-    pace = float(table.time.get("period_s", 1.0)) + gpus * float(table.time.get("work_s", 0.0))
-    period_s, off = (help_.period_s, 0.01) if help_.period_s else (pace, 0.10)
-    pace_is = "as given" if help_.period_s else f"the usual pace of {table.name}"
-    if help_.start_ns is not None and help_.end_ns is not None and last:
-        measured = (help_.end_ns - help_.start_ns) / 1e9 / last
-        # The file's own end is believed where it agrees with the pace.
-        if 0.8 * period_s <= measured <= (1.5 if help_.period_s else 20.0) * period_s:
-            period_s, off, pace_is = measured, 0.01, "from the start given to the file's last change"
-    step_ns = round(period_s * 1e9)
-    span_s = last * period_s
-    if help_.start_ns is not None:
-        begin, anchor = help_.start_ns, "the start given"
-    elif help_.end_ns is not None:
-        begin, anchor = help_.end_ns - last * step_ns, "the file's last change as its end"
-    else:
-        begin, anchor = 0, ""
-    readings.clock = "built" if anchor else "none"
-    if anchor:
-        readings.notices.append(
-            (
-                "trace-time-built",
-                f"{path}: no times in it; they were built from {anchor} and {period_s:.3f} s a row ({pace_is}): "
-                f"off by up to {1 + span_s * off:.1f} s at the far end",
-            )
-        )
-    return (tick.cast(pl.Int64) * step_ns + begin).alias("time_ns")

@@ -23,6 +23,8 @@ _FOREIGN_START = re.compile(_FOREIGN)
 _DETAIL = r"(?:[a-z_]+=[^,=]*(?:,[a-z_]+=[^,=]*)*|monolithic)"
 _COMPLETE = re.compile(rf"TIMELINE,\d+,[A-Z_]+,[^,].*?,{_DETAIL}?")
 _WITH_DETAIL = re.compile(rf"TIMELINE,\d+,[A-Z_]+,[^,].*?,{_DETAIL}")
+# Only this event, of builds before 2026-03, has no detail; others would lose theirs to a blank line.
+_EMPTY_DETAIL = re.compile(r"TIMELINE,\d+,CHAN_SEND,[^,].*?,")
 _BEGUN = re.compile(r"TIMELINE,(?:\d+(?:,(?:[A-Z_]+(?:,(?:[^,\s][^=]*?(?:,(?:[a-z_]+(?:=.*)?)?)?)?)?)?)?)?")
 
 
@@ -87,10 +89,13 @@ def stitch(window: list[LineAt]) -> Stitched:
         if not piece and foreign:
             continue
         if not piece:
-            if _WITH_DETAIL.fullmatch(record):
+            if _WITH_DETAIL.fullmatch(record) or _EMPTY_DETAIL.fullmatch(record):
                 outcome.consumed.add(here.line)
                 finished = True
                 break
+            continue
+        if _WITH_DETAIL.fullmatch(record):
+            # The detail is one write: only the newline is still to come, and this is somebody else's line.
             continue
         longer = record + piece
         if not (_BEGUN if foreign else _COMPLETE).fullmatch(longer):

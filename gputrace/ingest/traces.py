@@ -1,30 +1,22 @@
 """GPU traces among the inputs: recognises each, reads it, puts its clock right, and takes the one that sees most."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from gputrace.errors import InputError, UsageError
 from gputrace.ingest import trace_times
-from gputrace.ingest.formats import Formats, TableFormat, load_table
+from gputrace.ingest.column_map import inline_columns, load_columns
+from gputrace.ingest.formats import Formats, TableFormat
 from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.samples import Sampled, to_samples
-from gputrace.ingest.tables import (
-    READINGS,
-    TEXT_UNIT,
-    UNIT_FACTORS,
-    Readings,
-    TimeHelp,
-    matches,
-    names_match,
-    read_trace,
-)
+from gputrace.ingest.tables import matches, names_match, read_trace
+from gputrace.ingest.time_axis import Readings, TimeHelp
 from gputrace.trace import InputInfo, Quality
 
 if TYPE_CHECKING:
@@ -32,7 +24,7 @@ if TYPE_CHECKING:
 
 _SHIFT_NS = 15 * 60 * trace_times.SECOND_NS
 _MOST_SHIFTS = 14 * 4
-_TIME_UNITS = ("ns", "us", "ms", "s", "iso")
+_SNIFF_BYTES = 1 << 16
 # How much a source of PCIe bytes sees, best last.
 _RANK = {None: 0, "window": 1, "metrics": 2, "mean": 2, "gpm": 2, "counters": 3, "copies": 4}
 # Outputs of the usual tools that look like a GPU trace and are none.
@@ -91,61 +83,6 @@ class TraceOptions:
         return TraceOptions(start_ns, period_s, header, table)
 
 
-def inline_columns(text: str) -> TableFormat:
-    """A column map from `time=ts_ns:ns,rx_window_bytes_per_s=rx_mb:MB/s`. Raises `UsageError`."""
-    columns: dict[str, dict[str, str]] = {}
-    time: dict[str, str] = {}
-    for part in text.split(","):
-        target, equals, source = part.strip().partition("=")
-        if not equals or not source:
-            raise UsageError(f"--columns: {part.strip()!r} is not TARGET=COLUMN:UNIT")
-        if target == "time":
-            header, _, how = source.partition(":")
-            time = {"column": re.escape(header), **_time_spec(how or "iso")}
-        else:
-            header, _, unit = source.rpartition(":") if ":" in source else (source, "", "")
-            columns[target] = {"header": re.escape(header), "unit": unit}
-    return _column_map("--columns", {"columns": columns, "time": time})
-
-
-def load_columns(path: str) -> TableFormat:
-    """A column map from a TOML file like those in `parsers/`; name, layout and samples may be left out."""
-    try:
-        raw = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: not a column map: {error}") from error
-    return _column_map(path, raw)
-
-
-def _time_spec(how: str) -> dict[str, str]:
-    return {"format": how} if how == "iso" or "%" in how else {"unit": how}
-
-
-def _column_map(where: str, raw: dict[str, Any]) -> TableFormat:
-    columns, time = raw.get("columns"), raw.get("time")
-    if not isinstance(columns, dict) or not columns:
-        raise UsageError(f"{where}: names no column")
-    if not isinstance(time, dict) or not time:
-        raise UsageError(f"{where}: says nothing about time, as time=COLUMN:ns (or us, ms, s, iso, a strptime format)")
-    if "unit" in time and time["unit"] not in _TIME_UNITS:
-        raise UsageError(f"{where}: {time['unit']!r} is no unit of time; {', '.join(_TIME_UNITS)} are, or a format")
-    for target, spec in columns.items():
-        if target not in READINGS:
-            raise UsageError(f"{where}: {target!r} is no reading; known are {', '.join(READINGS)}")
-        unit = spec.get("unit") if isinstance(spec, dict) else None
-        if unit != TEXT_UNIT and unit not in UNIT_FACTORS:
-            raise UsageError(
-                f"{where}: {unit!r} of {target} is no unit; known are {', '.join(filter(None, UNIT_FACTORS))}"
-            )
-    required = [spec["header"] for spec in columns.values()]
-    required += [time[key] for key in ("column", "clock") if key in time]
-    defaults = {"name": "column-map", "title": "columns as given", "layout": "csv", "required": required, "sample": []}
-    try:
-        return load_table({**defaults, **raw})
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{where}: column map lacks or misspells {error}") from error
-
-
 @dataclass
 class TraceInput:
     """An input that is a GPU trace, recognised and not read yet, then with its readings."""
@@ -193,7 +130,7 @@ def recognise(path: str, source: ByteSource, formats: Formats, options: TraceOpt
         if table is None:
             raise InputError(f"{path}: Parquet whose columns are not known; say what they are with --columns")
         return found(table, data=data)
-    text = head.decode("utf-8", errors="replace")
+    text = head[:_SNIFF_BYTES].decode("utf-8", errors="replace")
     for shape, message in _NOT_TRACES:
         if shape.match(text):
             raise InputError(f"{path}: {message}")

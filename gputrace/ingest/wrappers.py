@@ -1,6 +1,7 @@
 """Takes off what a collector put around each line."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -37,9 +38,10 @@ def _fields(wrapper: WrapperFormat | None) -> dict[str, pl.Expr]:
         _TIME: wrapper.time_key,
     }
     if wrapper.layout == "json":
-        found = {name: raw.str.json_path_match(f"$.{key}") if key else _NOTHING for name, key in keys.items()}
+        # A quote inside a text is escaped, so this finds keys only; short values have no escapes.
+        short = {n: raw.str.extract(rf'"{k}" ?: ?"([^"\\]*)"') if k else _NOTHING for n, k in keys.items()}
         # Only the line's own end is not part of it.
-        return {**found, _TEXT: found[_TEXT].str.strip_suffix("\n")}
+        return {**short, _TEXT: raw.str.json_path_match(f"$.{wrapper.text_key}").str.strip_suffix("\n")}
     if wrapper.layout == "export":
         found = {name: raw.str.extract(rf"(?m)^{key}=(.*)$") if key else _NOTHING for name, key in keys.items()}
         # The binary form of a field: name, newline, eight bytes of length, text.
@@ -131,7 +133,15 @@ def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> tuple[pl.D
     """
     if wrapper is None or wrapper.part_pattern is None or lines.is_empty():
         return lines, None
-    part = lines["raw"].str.contains(wrapper.part_pattern)
+    raw, pattern = pl.col("raw"), wrapper.part_pattern
+    if wrapper.layout == "json":
+        # Nearly every text ends in \n: a search for it is faster than the pattern, which tells it from a backslash and n.
+        likely = ~raw.str.contains('\\n"', literal=True) | raw.str.contains('\\\\n"', literal=True)
+        candidates = lines.filter(likely)
+        cut = candidates.filter(raw.str.contains(pattern))["line"]
+        part = lines["line"].is_in(cut.implode()) if len(cut) else pl.repeat(False, lines.height, eager=True)
+    else:
+        part = lines["raw"].str.contains(pattern)
     if not part.any():
         return lines, None
     fields = _fields(wrapper)
@@ -174,12 +184,14 @@ def export_to_json(chunks: Iterator[bytes], wrapper: WrapperFormat) -> Iterator[
     """
     wanted = {key.encode(): key for key in (wrapper.text_key, wrapper.time_key, wrapper.origin_key) if key}
     text_key = wrapper.text_key or ""
+    # A record has tens of fields that do not matter; they are passed over at once.
+    others = re.compile(rb"(?:(?!(?:%s)=)[^\n=]+=[^\n]*\n)*" % b"|".join(map(re.escape, wanted)))
     left = b""
     fields: dict[str, str] = {}
     for chunk in chunks:
         data, at = left + chunk, 0
         out: list[str] = []
-        while (field := _export_field(data, at)) is not None:
+        while (field := _export_field(data, _end_of(others, data, at))) is not None:
             name, value, at = field
             if name in wanted:
                 fields[wanted[name]] = value.decode("utf-8", errors="replace")
@@ -192,6 +204,11 @@ def export_to_json(chunks: Iterator[bytes], wrapper: WrapperFormat) -> Iterator[
             yield ("\n".join(out) + "\n").encode()
     if fields:
         yield (json.dumps(fields, ensure_ascii=False) + "\n").encode()
+
+
+def _end_of(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)
+    return found.end() if found else at
 
 
 def _export_field(data: bytes, at: int) -> tuple[bytes, bytes, int] | None:

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 _STEP_S = 0.05
 # The best fit must be at least this good, and this much better than the best one further than `_SAME_S` away.
-MIN_CORRELATION = 0.4
+MIN_CORRELATION = 0.55
 MIN_MARGIN = 0.1
 _SAME_S = 1.0
 _COPY = ("ntt_kernels", "coset_intt_sync")

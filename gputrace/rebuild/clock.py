@@ -126,5 +126,6 @@ def clock_of(epochs: dict[int, Epoch]) -> Clock:
         unique=True,
         offset_s=first.epoch_ns / 1e9,
         uncertainty_s=first.uncertainty_ms / 1e3,
-        drift_ppm=first.drift * 1e6,
+        # Wall time passes faster than TIMELINE counts where drift is positive: then TIMELINE is slow.
+        drift_ppm=-first.drift * 1e6,
     )

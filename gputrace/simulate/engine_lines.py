@@ -169,13 +169,16 @@ def print_call(run: Run, call: CallRecord, cpp: Callable[[], None]) -> None:
     ids: Fields = {"worker_id": call.worker, "partition": option(partition)}
     of_span = {"worker_id": call.worker, "gpu": call.gpu, "job_id": job, "proof_kind": work.kind, "batch_size": 1}
     span: tuple[str, Fields] = ("gpu_worker", {**of_span, "partition": option(partition)})
-    printer.timeline(thread, call.pickup, "GPU_PICKUP", job, where)
+    hot_path_end = call.pickup + work.hot_path
+    printer.timeline(thread, call.pickup, "GPU_PICKUP", job, where, by=hot_path_end - 3 * _BEFORE)
     if not variant.timing_lines:
         marker = {"batched": "false", "partitioned": "true", "partition": option(partition)}
-        printer.tracing(thread, call.pickup, "GPU worker picked up synthesized proof", marker, span=span)
+        by = hot_path_end - 2 * _BEFORE
+        printer.tracing(thread, call.pickup, "GPU worker picked up synthesized proof", marker, span=span, by=by)
     if call.skipped:
         fields = {"job_id": job, "partition": partition}
-        printer.tracing(thread, call.pickup, "skipping GPU prove for failed partitioned job", fields, span=span)
+        message = "skipping GPU prove for failed partitioned job"
+        printer.tracing(thread, call.pickup, message, fields, span=span, by=hot_path_end)
         printer.join(worker, thread)
         return
     if math.isnan(call.started):
@@ -189,35 +192,38 @@ def print_call(run: Run, call: CallRecord, cpp: Callable[[], None]) -> None:
     cpp()
     if math.isnan(call.returned):
         return
+    # The worker goes on to its next turn when it has said all this.
+    free = call.returned + run.schedule.limits.turn_around
     if work.pinned and variant.timing_lines and call.outcome not in _ON_GPU:
         for _ in range(3):
             gib = {"size_gib": _buffer_gib(work.constraints)}
             printer.tracing(thread, call.unlock + _BEFORE, "pinned pool: checkin", gib, target=_POOL, by=call.returned)
     if call.outcome in _ON_GPU:
-        _print_panic(printer, thread, call.returned, f"{call.outcome}: CUDA error")
+        _print_panic(printer, thread, call.returned, f"{call.outcome}: CUDA error", by=free)
     elif variant.timing_lines:
         spent = {
             "spawn_to_enter_ms": clocks.steady_ms(call.started, call.entry),
             "prove_start_ms": clocks.steady_ms(call.entry, call.returned),
         }
-        printer.tracing(thread, call.returned, "GPU_TIMING spawn_blocking prove_start", {**ids, **spent})
+        printer.tracing(thread, call.returned, "GPU_TIMING spawn_blocking prove_start", {**ids, **spent}, by=free)
     if variant.timing_lines:
         wall = {
             "total_pre_prove_ms": clocks.steady_ms(call.pickup, call.returned + 5e-5),
             "spawn_blocking_wall_ms": clocks.steady_ms(call.started, call.returned + 5e-5),
         }
-        printer.tracing(thread, call.returned + 5e-5, "GPU_TIMING prove_start returned", {**ids, **wall}, span=span)
+        message = "GPU_TIMING prove_start returned"
+        printer.tracing(thread, call.returned + 5e-5, message, {**ids, **wall}, span=span, by=free)
     if call.outcome in _ON_GPU:
         fields = {"job_id": job, "partition": partition, "error": "task 17 panicked"}
         message = "GPU prove start task panicked"
-        printer.tracing(thread, call.returned + 6e-5, message, fields, level="ERROR", span=span)
+        printer.tracing(thread, call.returned + 6e-5, message, fields, level="ERROR", span=span, by=free)
     printer.join(worker, thread)
 
 
-def _print_panic(printer: Printer, thread: object, at: float, message: str) -> None:
+def _print_panic(printer: Printer, thread: object, at: float, message: str, by: float = math.inf) -> None:
     where = "thread 'tokio-runtime-worker' panicked at cuzk-core/src/pipeline.rs:1187:14:"
     for text in (where, message, "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"):
-        printer.native(thread, at, text)
+        printer.native(thread, at, text, by)
 
 
 def print_job_ends(run: Run) -> None:

@@ -38,7 +38,8 @@ class Scenario:
 
     `circuits` take turns by job. `pinned`: no, yes, or pool (the first syntheses are not, the next allocate buffers).
     `failing` maps partitions, counted over the run, to where they fail (see `CallWork`); their jobs are tried again at
-    the end if `retry`. All runs but the last are killed `stop_s` after their start.
+    the end if `retry`. One call in `1 / stutter` finds the thread pool busy and is entered late. All runs but the last
+    are killed `stop_s` after their start.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Scenario:
     partitions: int = 40
     per_job: int = 10
     spread: float = 0.06
+    stutter: float = 0.0
     pinned: str = "no"
     new_buffer_partitions: int = 8
     job_ids: tuple[str, ...] = ("porep-1000-{n}",)
@@ -84,6 +86,9 @@ def _work(scenario: Scenario, run: int, number: int, rng: random.Random) -> Call
     template = scenario.job_ids[job % len(scenario.job_ids)]
     spread = {name: getattr(base, name) * rng.uniform(1 - scenario.spread, 1 + scenario.spread) for name in _TIMES}
     spread["split_vectors"] = min(spread["split_vectors"], base.setup)
+    if rng.random() < scenario.stutter:
+        spread["hot_path"] += rng.random() * 0.003
+        spread["spawn"] += rng.random() * 0.3
     first = scenario.limits.parallel_syntheses
     pinned = scenario.pinned == "yes" or (scenario.pinned == "pool" and number >= first)
     new = pinned and scenario.pinned == "pool" and number < first + scenario.new_buffer_partitions
@@ -209,6 +214,7 @@ def random_scenario(seed: int, gpus: int = 1, variant: str = "M") -> Scenario:
         partitions=rng.randrange(20, 50),
         per_job=rng.choice((5, 10, 16)),
         spread=rng.uniform(0.0, 0.3),
+        stutter=rng.choice((0.0, 0.05, 0.2)),
         pinned=rng.choice(("no", "no", "yes", "pool")),
         limits=limits,
         options=LogOptions(ansi=rng.random() < 0.5, drift_ppm=rng.choice((0.0, 0.0, 20.0))),

@@ -36,7 +36,7 @@ class LogOptions:
     engine_start: bool = True
     delay_s: float = 0.00004
     late_share: float = 0.02
-    late_s: float = 0.002
+    late_s: float = 0.001
     drift_ppm: float = 0.0
 
 

@@ -262,6 +262,11 @@ def test_one_worker_loses_a_quarter_to_the_release() -> None:
     assert own.lost_s is not None and found.window.duration_s is not None
     assert own.lost_s / found.window.duration_s == pytest.approx(0.25, abs=0.05)
     assert phase(found, "release_abc").median_ms == pytest.approx(200, abs=20)
+    # It sits in stretches of 0.2 s between the calls.
+    gaps = diagnose(read("one-worker"), gap_ms=100.0).gaps.list
+    released = [gap.causes["release-abc"] for gap in gaps if "release-abc" in gap.causes]
+    assert len(released) >= 20
+    assert sorted(released)[len(released) // 2] == pytest.approx(0.2, abs=0.08)
 
 
 def test_told_story_ends_as_told() -> None:

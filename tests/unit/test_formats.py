@@ -153,7 +153,6 @@ def test_a_format_file_that_is_missing_is_an_input_error(tmp_path: Path) -> None
         load_format(tmp_path / "gone.toml")
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="load_format translates only OSError and TOML errors")
 def test_a_format_file_that_is_not_text_is_an_input_error(tmp_path: Path) -> None:
     path = tmp_path / "binary.toml"
     path.write_bytes(b'kind = "records"\nname = "\xff\xfe"\n')

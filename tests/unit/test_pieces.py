@@ -85,6 +85,7 @@ def divisions(draw: st.DrawFn) -> tuple[Floats, Ints, Floats, Floats]:
 
 
 @given(divisions())
+@settings(deadline=None)
 def test_dividing_conserves_each_samples_total(given_: tuple[Floats, Ints, Floats, Floats]) -> None:
     total, sample, weights, seconds = given_
     parts = divide(total, sample, weights, seconds)

@@ -140,7 +140,6 @@ def test_other_lines_between_the_pieces_are_not_pieces(tmp_path: Path) -> None:
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
 
 
-@pytest.mark.xfail(strict=True, reason="text after a whole detail is taken for more of its last value")
 def test_another_line_before_the_newline_alone(tmp_path: Path) -> None:
     ended = Record(349425, "GPU_END", "snap-1000-42", "worker=0,partition=6,gpu_ms=9912")
     torn = Torn(ended, {8: [C_LINE, "a line of some other program"]})
@@ -157,7 +156,6 @@ def test_a_record_of_an_old_build_with_an_empty_detail(tmp_path: Path, at: int) 
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
 
 
-@pytest.mark.xfail(strict=True, reason="a newline alone is not taken for the end of a record with an empty detail")
 def test_the_newline_alone_of_a_record_with_an_empty_detail(tmp_path: Path) -> None:
     torn = Torn(OLD, {len(OLD.pieces) - 1: [C_LINE]})
     check_repaired(tmp_path, torn.text, torn.untorn, repaired=1)
@@ -254,7 +252,7 @@ foreign_lines = st.builds(
     ours,
     st.lists(st.one_of(ours, st.sampled_from(["a line of some other program", "ends in digits 20"])), max_size=2),
 )
-# Before the newline only lines that are recognised: see the xfail of `test_another_line_before_the_newline_alone`.
+# Before the newline only lines that are recognised.
 before_newline = st.one_of(st.just({}), st.builds(lambda lines: {8: lines}, st.lists(ours, min_size=1, max_size=2)))
 inside = st.dictionaries(st.integers(1, 7), foreign_lines, max_size=3)
 tears = st.builds(lambda within, last: within | last, inside, before_newline)

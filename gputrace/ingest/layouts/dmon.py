@@ -91,8 +91,7 @@ def _names_for(path: str, header: str, row: list[str]) -> list[str]:
         if any(re.fullmatch(shape, cell) for cell in row[:2])
     ]
     if not re.fullmatch(r"[pucvmet]+", header):
-        names = _cells(header.lstrip(" #"))
-        return names if "gpu" in names else [*front, "gpu", *names]
+        return [*front, "gpu", *(name for name in _cells(header.lstrip(" #")) if name not in ("Date", "Time", "gpu"))]
     for choice in itertools.product(*(_LETTERS[letter] for letter in header)):
         names = [*front, "gpu", *itertools.chain(*choice)]
         if len(names) == len(row):

@@ -1,0 +1,718 @@
+"""GPU traces of every kind: real outputs of the usual tools, and made ones for what could not be recorded."""
+
+import gzip
+import io
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gputrace.errors import InputError, UsageError
+from gputrace.ingest import trace_times
+from gputrace.ingest.formats import bundled_formats
+from gputrace.ingest.inputs import Ingested, ingest
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.tables import READINGS, TEXT_UNIT, UNIT_FACTORS, read_trace
+from gputrace.ingest.traces import TraceOptions
+from gputrace.load import load
+from tests.captures import DATA, folder, log_and_trace
+
+PEERS = DATA / "peer-outputs"
+TABLES = bundled_formats().tables
+SECOND = 1_000_000_000
+BEGIN_NS = 1_795_952_850 * SECOND
+LOG = log_and_trace("pageable-heavy")[0]
+
+
+def codes(ingested: Any) -> list[str]:
+    return [notice.code for notice in ingested.quality.notices]
+
+
+def said(ingested: Any, code: str) -> str:
+    return " ".join(notice.text for notice in ingested.quality.notices if notice.code == code)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def given(tmp_path: Path, text: str, **options: Any) -> Ingested:
+    """What is read from a trace alone."""
+    timezone = options.pop("timezone", None)
+    return ingest([write(tmp_path / "trace", text)], timezone=timezone, trace_options=TraceOptions.of(**options))
+
+
+def refused(tmp_path: Path, text: str | bytes, **options: Any) -> str:
+    path = tmp_path / "trace"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError) as error:
+        ingest([str(path)], trace_options=TraceOptions.of(**options))
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    return str(error.value)
+
+
+# --- descriptions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_column_of_a_description_is_known_and_shown_by_a_sample(table: Any) -> None:
+    shown = {name for sample in table.samples for row in sample["rows"] for name in row}
+    told_by_others = {"gpu_uuid", "gpu_bus_id", "gpu_name"}
+    if table.name != "nvml-csv":
+        assert {column.target for column in table.columns} - shown - told_by_others == set()
+    for column in table.columns:
+        assert column.target in READINGS
+        assert column.unit == TEXT_UNIT or column.unit in UNIT_FACTORS
+
+
+# --- real outputs ---------------------------------------------------------------------------------------------------
+
+PEER_ROWS = {
+    "dmon_gpm1-2-20-21_DT_c3.out": ("nvidia-smi-dmon", 3),
+    "dmon_pucvmet_TD_c3.out": ("nvidia-smi-dmon", 3),
+    "dmon_put_DT_c3.out": ("nvidia-smi-dmon", 3),
+    "dmon_put_DT_csv-nounit_c2.out": ("nvidia-smi-dmon", 2),
+    "dmon_put_DT_csv_c3.out": ("nvidia-smi-dmon", 3),
+    "dmon_t_c2.out": ("nvidia-smi-dmon", 2),
+    "dmon_t_gpm20-21_csv_c4.out": ("nvidia-smi-dmon", 4),
+    "query_csv_lms100.out": ("nvidia-smi-query", 12),
+    "query_csv_nounits_once.out": ("nvidia-smi-query", 1),
+    "nvtop-3.2.0_s.out": ("nvtop", 1),
+    "nvtop-3.3.1_s.out": ("nvtop", 1),
+    "nvtop-3.3.2_s.out": ("nvtop", 1),
+    "nvtop-HEAD_s.out": ("nvtop", 1),
+    "nvtop-HEAD_s_P.out": ("nvtop", 1),
+    "nvtop-3.3.2_l_d1.out.gz": ("nvtop", 17),
+    "nvtop-HEAD_l_d1.out.gz": ("nvtop", 17),
+    "nvtop-HEAD_l_d5_f.out": ("nvtop", 4),
+}
+
+
+@pytest.mark.parametrize("name", PEER_ROWS)
+def test_a_real_output_is_read_without_loss(name: str) -> None:
+    read = ingest([str(PEERS / name)])
+    assert [(info.format, info.rows) for info in read.inputs] == [PEER_ROWS[name]]
+    assert "rows-broken" not in codes(read)
+    assert read.samples.height == max(0, PEER_ROWS[name][1] - 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("pmon_c3_DT.out", "pmon lists processes"),
+        ("query_compute_apps_csv.out", "lists processes"),
+        ("pci_getCounters.out", "one reading"),
+        ("gpustat_json.out", "one reading"),
+        ("dmon_put_DT_csv-noheader_c2.out", "--trace-columns put"),
+        ("query_csv_noheader_nounits_lms100.out", "--trace-columns"),
+    ],
+)
+def test_a_real_output_that_cannot_serve_says_what_would(name: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        ingest([str(PEERS / name)])
+
+
+def test_every_recorded_output_is_tried() -> None:
+    tried = set(PEER_ROWS) | {
+        "pmon_c3_DT.out",
+        "query_compute_apps_csv.out",
+        "pci_getCounters.out",
+        "gpustat_json.out",
+        "dmon_put_DT_csv-noheader_c2.out",
+        "query_csv_noheader_nounits_lms100.out",
+    }
+    assert {path.name for path in PEERS.iterdir()} - {"README.md"} == tried
+
+
+# --- nvtop ----------------------------------------------------------------------------------------------------------
+
+
+def stamped(text: str, stamps: list[str]) -> str:
+    """nvtop's arrays with the n-th stamp before every line of the n-th."""
+    lines, number = [], -1
+    for line in text.splitlines():
+        number += line == "["
+        lines.append(f"{stamps[number]} {line}")
+    return "\n".join(lines) + "\n"
+
+
+def loop() -> str:
+    return gzip.decompress((PEERS / "nvtop-HEAD_l_d1.out.gz").read_bytes()).decode()
+
+
+def test_nvtop_values_are_read_from_text(tmp_path: Path) -> None:
+    read = given(tmp_path, (PEERS / "nvtop-3.3.1_s.out").read_text() * 2, start="2026-11-29T11:47:30Z")
+    row = read.samples.row(0, named=True)
+    assert (row["sm_clock_mhz"], row["power_w"], row["gpu_util"]) == (1980.0, 138.0, 0.0)
+    assert row["memory_used_mib"] == pytest.approx(5441585152 / 2**20)
+    assert read.gpus[0].name == "NVIDIA H200"
+
+
+@pytest.mark.parametrize("form", ["%.s", "iso"])
+def test_nvtop_through_ts_has_its_times(form: str, tmp_path: Path) -> None:
+    times = [BEGIN_NS + number * 146_000_000 for number in range(17)]
+    if form == "%.s":
+        stamps = [f"{time // SECOND}.{time % SECOND // 1000:06d}" for time in times]
+    else:
+        stamps = [
+            f"{t}Z" for t in pl.Series(times).cast(pl.Datetime("ns")).dt.strftime("%Y-%m-%dT%H:%M:%S%.6f").to_list()
+        ]
+    read = given(tmp_path, stamped(loop(), stamps))
+    assert read.samples["end_ns"].to_list() == times[1:]
+    assert "trace-time-built" not in codes(read)
+
+
+def test_default_stamps_of_ts_get_the_logs_year_and_places_within_their_second(tmp_path: Path) -> None:
+    # Seven arrays a second, as ts stamps them: whole seconds, no year, no zone.
+    stamps = [f"Nov 29 11:47:{30 + number // 7}" for number in range(17)]
+    trace = write(tmp_path / "nvtop", stamped(loop(), stamps))
+    read = ingest([LOG, trace])
+    assert "trace-times-spread" in codes(read)
+    assert read.samples["start_ns"].to_list() == sorted(set(read.samples["start_ns"].to_list()))
+    assert read.samples.height == 16
+    assert read.inputs[1].first_ns is not None
+    assert abs(read.inputs[1].first_ns - BEGIN_NS) < SECOND
+
+
+def test_a_stamp_without_year_over_new_year() -> None:
+    stamps = ["Dec 31 23:59:59", "Jan  1 00:00:00"]
+    new_year = 1_798_761_600 * SECOND
+    for hint in (new_year - 3600 * SECOND, new_year + 40 * 86_400 * SECOND):
+        assert trace_times.read_stamps(stamps, hint).time_ns.to_list() == [new_year - SECOND, new_year]
+
+
+def test_nvtop_without_times_is_built_from_the_start_that_is_told(tmp_path: Path) -> None:
+    read = given(tmp_path, loop(), start="2026-11-29T11:47:30Z", period_s=0.2)
+    assert read.samples["start_ns"][0] == BEGIN_NS
+    assert read.samples["end_ns"][-1] == BEGIN_NS + 16 * SECOND // 5
+    assert "the start given" in said(read, "trace-time-built")
+    usual = given(tmp_path, loop(), start="2026-11-29T11:47:30Z")
+    assert usual.samples["end_ns"][0] == BEGIN_NS + 146_000_000
+    assert "off by up to" in said(usual, "trace-time-built")
+
+
+def test_nvtop_without_times_is_not_used_beside_a_log(tmp_path: Path) -> None:
+    trace = write(tmp_path / "nvtop.json", loop())
+    read = ingest([LOG, trace])
+    assert read.samples.is_empty()
+    assert [info.used for info in read.inputs] == [True, False]
+    assert "ts '%.s'" in said(read, "trace-without-time")
+    done = load([LOG, trace])
+    assert done.phases["start_ns"].count() > 0
+
+
+def test_the_files_date_is_believed_where_it_falls_into_the_log(tmp_path: Path) -> None:
+    import os
+
+    trace = write(tmp_path / "nvtop.json", loop())
+    begin_ns = ingest([LOG]).inputs[0].first_ns
+    assert begin_ns is not None
+    end_ns = begin_ns + 20 * SECOND
+    os.utime(trace, ns=(end_ns, end_ns))
+    read = ingest([LOG, trace])
+    assert abs(int(read.samples["end_ns"][-1]) - end_ns) < 1000
+    assert "last change" in said(read, "trace-time-built")
+
+
+def test_two_gpus_of_nvtop_are_told_apart(tmp_path: Path) -> None:
+    one = '{"device_name": "A", "gpu_util": "10%"}, {"device_name": "B", "gpu_util": "20%"}'
+    read = given(tmp_path, f"[{one}]\n[{one}]\n[{one}]\n", start="2026-11-29T11:47:30Z")
+    assert [(gpu.gpu, gpu.name) for gpu in read.gpus] == [(0, "A"), (1, "B")]
+    assert read.samples.filter(pl.col("gpu") == 1)["gpu_util"].to_list() == pytest.approx([0.2, 0.2])
+
+
+def test_an_nvtop_stream_that_breaks_off_keeps_what_is_whole(tmp_path: Path) -> None:
+    text = loop()
+    read = given(tmp_path, text[: len(text) // 2], start="2026-11-29T11:47:30Z")
+    assert read.inputs[0].rows == text[: len(text) // 2].count("\n]")
+    assert next(notice.count for notice in read.quality.notices if notice.code == "rows-broken") == 1
+
+
+def test_nvtop_without_a_gpu_says_so(tmp_path: Path) -> None:
+    assert "no GPU" in refused(tmp_path, "No GPU to monitor.\n")
+
+
+# --- nvidia-smi dmon ------------------------------------------------------------------------------------------------
+
+
+def test_dmon_without_header_is_read_with_its_letters(tmp_path: Path) -> None:
+    text = (PEERS / "dmon_put_DT_csv-noheader_c2.out").read_text()
+    with_header = ingest([str(PEERS / "dmon_put_DT_csv-nounit_c2.out")])
+    for header in ("put", "gpu, pwr, gtemp, mtemp, sm, mem, enc, dec, jpg, ofa, rxpci, txpci"):
+        read = given(tmp_path, text, header=header)
+        assert read.inputs[0].rows == 2
+        assert read.samples["gpu_util"].to_list() == [0.25]
+        assert read.samples.columns == with_header.samples.columns
+    assert "14 columns" in refused(tmp_path, text, header="pc")
+
+
+def test_letters_of_an_older_driver(tmp_path: Path) -> None:
+    read = given(
+        tmp_path,
+        " 20261129, 12:23:12, 0, 176, 46, 16, 4, 0, 0\n 20261129, 12:23:13, 0, 170, 46, 8, 4, 0, 0\n",
+        header="pu",
+    )
+    assert read.samples.select("gpu_util", "power_w").row(0) == (0.08, 170.0)
+
+
+def test_dmon_with_the_time_only_takes_its_day_from_the_log(tmp_path: Path) -> None:
+    text = "#Time         gpu  rxpci  txpci\n#HH:MM:SS     Idx   MB/s   MB/s\n" + "".join(
+        f" 11:47:{second:02d}       0      {second}     10\n" for second in range(30, 50)
+    )
+    read = ingest([LOG, write(tmp_path / "dmon", text)])
+    assert read.inputs[1].first_ns == BEGIN_NS
+    assert "trace-date-inferred" in codes(read)
+
+
+def test_times_of_day_go_on_after_midnight() -> None:
+    times = trace_times.times_of_day(pl.Series(["23:59:59", "00:00:00"]), BEGIN_NS)
+    assert times[1] - times[0] == SECOND
+
+
+def test_dmon_gpm_columns_are_means_over_the_whole_step() -> None:
+    read = ingest([str(PEERS / "dmon_t_gpm20-21_csv_c4.out")])
+    assert read.gpus[0].pcie_source == "gpm"
+    known = read.samples.filter(pl.col("rx_wire_bytes").is_not_null())
+    assert known["coverage"].to_list() == [1.0, 1.0]
+    assert known["rx_wire_bytes"][0] == pytest.approx(10621 * 2**20 * 1.051 / 0.994)
+
+
+def test_dmon_rows_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    text = (PEERS / "dmon_put_DT_c3.out").read_text()
+    read = given(tmp_path, text + "\n" + text + " 20261129    12:23:16       0    1\n")
+    assert read.inputs[0].rows == 3
+    assert "3 rows" in said(read, "rows-repeated")
+    assert [n.count for n in read.quality.notices if n.code == "rows-broken"] == [1]
+
+
+# --- nvidia-smi --query-gpu -----------------------------------------------------------------------------------------
+
+
+def test_a_query_without_header_is_read_with_its_list(tmp_path: Path) -> None:
+    fields = "timestamp,index,name,utilization.gpu,utilization.memory,memory.used,clocks.sm,power.draw"
+    fields += ",pcie.link.gen.current,pcie.link.width.current"
+    read = given(tmp_path, (PEERS / "query_csv_noheader_nounits_lms100.out").read_text(), header=fields)
+    assert read.inputs[0].rows == 12
+    gpu = read.gpus[0]
+    assert (gpu.name, gpu.link_gen, gpu.link_width) == ("NVIDIA H200", 5, 16)
+    assert read.samples.select("gpu_util", "sm_clock_mhz", "power_w").row(0) == (0.32, 1980.0, 159.4)
+
+
+def test_gpus_without_an_index_are_told_apart_by_order(tmp_path: Path) -> None:
+    rows = [
+        f"2026/11/29 11:47:{30 + step // 10}.{step % 10}{gpu * 3:02d}, {10 * gpu + 10} %"
+        for step in range(12)
+        for gpu in range(2)
+    ]
+    read = given(tmp_path, "\n".join(["timestamp, utilization.gpu [%]", *rows]))
+    assert "2 GPUs" in said(read, "gpus-by-order")
+    assert read.samples.group_by("gpu").agg(pl.col("gpu_util").mean()).sort("gpu").rows() == [(0, 0.1), (1, 0.2)]
+
+
+def test_one_gpu_without_an_index_stays_one(tmp_path: Path) -> None:
+    text = re.sub(r"^([^,]*), [^,]*,", r"\1,", (PEERS / "query_csv_lms100.out").read_text(), flags=re.MULTILINE)
+    read = given(tmp_path, text)
+    assert [gpu.gpu for gpu in read.gpus] == [0]
+    assert read.samples.height == 11
+
+
+# --- DCGM and Prometheus --------------------------------------------------------------------------------------------
+
+
+def test_dcgmi_dmon_gives_means_of_the_interval(tmp_path: Path) -> None:
+    rows = "".join(f"GPU {gpu}     0.5     {gpu + 1}000000   2000000000\n" for _ in range(3) for gpu in (1, 0))
+    text = "#Entity   SMACT        PCITX        PCIRX\nID\n" + rows + "GPU-I 3     0.5     1   2\n"
+    read = given(tmp_path, text, start="2026-11-29T11:47:30Z")
+    assert [(gpu.gpu, gpu.pcie_source, gpu.sm_source) for gpu in read.gpus] == [
+        (1, "mean", "sm active"),
+        (0, "mean", "sm active"),
+    ]
+    assert read.samples["rx_wire_bytes"].to_list() == pytest.approx([2e8] * 4)
+    assert read.samples["sm_active"].to_list() == [0.5] * 4
+    assert read.samples["start_ns"].min() == BEGIN_NS - 300_000_000
+    assert "not-a-gpu" in codes(read)
+
+
+def test_a_range_query_in_a_file_a_metric_becomes_one_trace(tmp_path: Path) -> None:
+    paths = []
+    for name, value in (
+        ("DCGM_FI_PROF_PCIE_RX_BYTES", "1e9"),
+        ("DCGM_FI_PROF_PCIE_TX_BYTES", "2e9"),
+        ("DCGM_FI_PROF_SM_ACTIVE", "0.25"),
+    ):
+        series = [
+            {
+                "metric": {"__name__": name, "gpu": str(gpu), "modelName": "NVIDIA H200"},
+                "values": [[BEGIN_NS / SECOND + 15 * step, value] for step in range(4)],
+            }
+            for gpu in range(2)
+        ]
+        answer = {"status": "success", "data": {"resultType": "matrix", "result": series}}
+        paths.append(write(tmp_path / f"{name}.json", json.dumps(answer)))
+    read = ingest(paths)
+    assert all(info.used for info in read.inputs)
+    assert [(gpu.gpu, gpu.name) for gpu in read.gpus] == [(0, "NVIDIA H200"), (1, "NVIDIA H200")]
+    assert read.samples.height == 6
+    row = read.samples.row(0, named=True)
+    assert (row["rx_wire_bytes"], row["tx_wire_bytes"], row["sm_active"], row["coverage"]) == (15e9, 30e9, 0.25, 1.0)
+
+
+def test_scrapes_one_after_the_other_through_ts(tmp_path: Path) -> None:
+    line = 'gpu_pcie_rx_throughput_MiBps{{devicename="NVIDIA H200",index="{gpu}"}} {value}'
+    text = "".join(
+        f"{BEGIN_NS // SECOND + step}.5 " + line.format(gpu=gpu, value=step) + "\n"
+        for step in range(3)
+        for gpu in range(2)
+    )
+    read = given(tmp_path, text)
+    assert read.samples.height == 4
+    assert read.samples["start_ns"][0] == BEGIN_NS + SECOND // 2
+    assert read.samples["rx_wire_bytes"].to_list()[:2] == [1024e3, 2 * 1024e3]
+
+
+def test_mig_instances_are_left_out_and_said_to_be(tmp_path: Path) -> None:
+    text = "".join(
+        f'DCGM_FI_PROF_SM_ACTIVE{{gpu="0"{more}}} 0.5 {BEGIN_NS // 1_000_000 + 1000 * step}\n'
+        for step in range(3)
+        for more in ("", ',GPU_I_ID="1"')
+    )
+    read = given(tmp_path, text)
+    assert read.samples.height == 2
+    assert "3 readings" in said(read, "not-a-gpu")
+
+
+# --- Nsight Systems -------------------------------------------------------------------------------------------------
+
+MS = 1_000_000
+
+
+def nsight_export(
+    path: Path, *, start: bool = True, kernels: bool = True, copies: bool = True, metrics: bool = False
+) -> str:
+    """A second: 0.1 s copied from pageable memory, 0.2 s kernels (two overlap), 0.1 s copied out, and so on."""
+    database = sqlite3.connect(path)
+    if start:
+        database.execute(
+            "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT)"
+        )
+        database.execute("INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES (?, '', '')", (BEGIN_NS,))
+    database.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT, busLocation TEXT)")
+    database.execute("INSERT INTO TARGET_INFO_GPU VALUES (2, 'NVIDIA H200', '0000:41:00.0')")
+    database.execute("CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)")
+    database.execute("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (2, 0, 77)")
+    if kernels:
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER)"
+        )
+        database.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7)",
+            [(100 * MS, 250 * MS), (200 * MS, 300 * MS), (120 * MS, 130 * MS)],
+        )
+    if copies:
+        database.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INTEGER, end INTEGER, deviceId INTEGER, bytes INTEGER, "
+            "copyKind INTEGER, srcKind INTEGER, dstKind INTEGER)"
+        )
+        database.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, 0, ?, ?, ?, ?)",
+            [
+                (0, 100 * MS, 300_000_000, 1, 0, 2),
+                (50 * MS, 90 * MS, 100_000_000, 1, 1, 2),
+                (300 * MS, 400 * MS, 500_000_000, 2, 2, 1),
+                (400 * MS, 401 * MS, 1_000, 8, 2, 2),
+                (401 * MS, 401 * MS, 64, 1, 1, 2),
+            ],
+        )
+    if metrics:
+        database.execute(
+            "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER)"
+        )
+        database.execute("CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, metricId INTEGER, metricName TEXT)")
+        gpu_type = (1 << 56) + 2
+        for number, name in (
+            (1, "SMs Active [Throughput %]"),
+            (2, "PCIe RX Throughput [Throughput %]"),
+            (3, "PCIe TX Throughput [Throughput %]"),
+            (4, "GR Active [Throughput %]"),
+        ):
+            database.execute("INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, ?)", (gpu_type, number, name))
+            database.executemany(
+                "INSERT INTO GPU_METRICS VALUES (?, ?, ?, ?)",
+                [(step * MS, gpu_type, number, 50 if number == 1 else 10) for step in range(400)],
+            )
+    database.commit()
+    database.close()
+    return str(path)
+
+
+def test_nsight_copies_and_kernels_become_samples(tmp_path: Path) -> None:
+    read = ingest([nsight_export(tmp_path / "report.sqlite")])
+    samples = read.samples
+    assert [(g.gpu, g.name, g.pcie_source, g.sm_source) for g in read.gpus] == [
+        (2, "NVIDIA H200", "copies", "kernels running")
+    ]
+    assert samples["start_ns"][0] == BEGIN_NS
+    assert samples["rx_wire_bytes"].sum() == pytest.approx(400_000_064 * WIRE_PER_PAYLOAD)
+    assert samples["tx_wire_bytes"].sum() == pytest.approx(500_000_000 * WIRE_PER_PAYLOAD)
+    seconds = (samples["end_ns"] - samples["start_ns"]) / 1e9
+    assert (samples["sm_active"] * seconds).sum() == pytest.approx(0.2)
+    assert samples["coverage"].unique().to_list() == [1.0]
+
+
+def test_nsight_says_where_every_copy_came_from(tmp_path: Path) -> None:
+    path = nsight_export(tmp_path / "report.sqlite")
+    copies = load([path]).copies
+    assert copies.select("gpu", "kind", "source_memory", "target_memory", "bytes").rows() == [
+        (2, "h2d", "pageable", "device", 300_000_000),
+        (2, "h2d", "pinned", "device", 100_000_000),
+        (2, "d2h", "device", "pinned", 500_000_000),
+        (2, "d2d", "device", "device", 1_000),
+        (2, "h2d", "pinned", "device", 64),
+    ]
+    assert copies["start_ns"][0] == BEGIN_NS
+
+
+def test_nsight_metrics_are_used_where_they_were_sampled(tmp_path: Path) -> None:
+    both = ingest([nsight_export(tmp_path / "both.sqlite", metrics=True)])
+    assert (both.gpus[0].pcie_source, both.gpus[0].sm_source) == ("copies", "sm active")
+    assert both.samples["sm_active"][0] == pytest.approx(0.5)
+    alone = ingest([nsight_export(tmp_path / "alone.sqlite", kernels=False, copies=False, metrics=True)])
+    assert alone.gpus[0].pcie_source == "metrics"
+    assert "Gen5 x16" in said(alone, "pcie-link-assumed")
+    assert alone.samples["rx_wire_bytes"][0] == pytest.approx(0.1 * 3.938e9 * 16 * 0.02)
+    assert alone.copies.is_empty()
+
+
+def test_nsight_is_read_compressed_and_as_a_dump(tmp_path: Path) -> None:
+    path = Path(nsight_export(tmp_path / "report.sqlite"))
+    plain = ingest([str(path)])
+    packed = tmp_path / "report.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    database = sqlite3.connect(path)
+    dump = write(tmp_path / "report.sql", "PRAGMA foreign_keys=OFF;\n" + "\n".join(database.iterdump()))
+    database.close()
+    for other in (str(packed), dump):
+        read = ingest([other])
+        assert read.samples.equals(plain.samples)
+        assert read.copies.equals(plain.copies)
+
+
+def test_nsight_is_never_written_to(tmp_path: Path) -> None:
+    path = Path(nsight_export(tmp_path / "report.sqlite"))
+    before = path.read_bytes()
+    path.chmod(0o444)
+    ingest([str(path)])
+    assert path.read_bytes() == before
+    assert [other.name for other in tmp_path.iterdir()] == ["report.sqlite"]
+
+
+def test_nsight_without_a_start_has_no_clock(tmp_path: Path) -> None:
+    path = nsight_export(tmp_path / "report.sqlite", start=False)
+    read = ingest([LOG, path])
+    assert read.samples.is_empty()
+    assert "trace-without-time" in codes(read)
+    told = ingest([LOG, path], trace_options=TraceOptions.of(start="2026-11-29T11:47:30Z"))
+    assert told.samples["start_ns"][0] == BEGIN_NS
+
+
+def test_sqlite_that_is_no_export_is_refused(tmp_path: Path) -> None:
+    assert "without kernels" in refused(tmp_path, _database("CREATE TABLE t (x)"))
+    broken = _database("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId)")
+    assert "without kernels" in refused(tmp_path, broken)
+    assert "cannot be read" in refused(tmp_path, broken[:100] + bytes(range(256)) * 40)
+    odd = _database(
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('a', 2, 0), (NULL, 3, 0), (1, 9223372036854775807, 0)",
+    )
+    assert "30 days" in refused(tmp_path, odd)
+
+
+def test_a_dump_may_not_do_more_than_make_tables(tmp_path: Path) -> None:
+    evil = tmp_path / "evil"
+    text = f"CREATE TABLE GPU_METRICS (timestamp, typeId, metricId, value);\nATTACH '{evil}' AS e;\n"
+    assert "cannot be read" in refused(tmp_path, text)
+    assert not evil.exists()
+
+
+def _database(*statements: str) -> bytes:
+    database = sqlite3.connect(":memory:")
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    return bytes(database.serialize())
+
+
+# --- anything else, with a column map -------------------------------------------------------------------------------
+
+MAP = "time=ts_ns:ns,rx_window_bytes_per_s=rx_mb:MB/s,tx_window_bytes_per_s=tx_mb:MB/s,sm_active=sm:%,gpu=card"
+
+
+def own_frame() -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "ts_ns": [BEGIN_NS + 50 * MS * step for step in range(5)],
+            "rx_mb": [0.0, 1.0, 2.0, None, 4.0],
+            "tx_mb": [0, 1, 2, 3, 4],
+            "sm": [0.0, 100.0, 50.0, 50.0, 50.0],
+            "card": [3] * 5,
+        }
+    )
+
+
+@pytest.mark.parametrize("form", ["csv", "semicolons", "quoted", "parquet", "map file"])
+def test_a_file_of_somebodys_own_is_read_with_a_column_map(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "own"
+    frame = own_frame()
+    options = TraceOptions.of(columns=MAP)
+    if form == "parquet":
+        frame.write_parquet(path)
+    elif form == "quoted":
+        frame.with_columns(note=pl.lit("a, b")).write_csv(path, quote_style="non_numeric")
+    else:
+        frame.write_csv(path, separator=";" if form == "semicolons" else ",")
+    if form == "map file":
+        toml = 'kind = "table"\ntime = { column = "ts_ns", unit = "ns" }\n[columns]\n' + "".join(
+            f'{target} = {{ header = "{header}", unit = "{unit}" }}\n'
+            for target, header, unit in (
+                ("rx_window_bytes_per_s", "rx_mb", "MB/s"),
+                ("tx_window_bytes_per_s", "tx_mb", "MB/s"),
+                ("sm_active", "sm", "%"),
+                ("gpu", "card", ""),
+            )
+        )
+        options = TraceOptions.of(column_map=write(tmp_path / "map.toml", toml))
+    read = ingest([str(path)], trace_options=options)
+    assert [(gpu.gpu, gpu.pcie_source, gpu.sm_source) for gpu in read.gpus] == [(3, "window", "sm active")]
+    assert read.samples["rx_wire_bytes"].to_list() == [0.05e6, 0.1e6, None, 0.2e6]
+    assert read.samples["coverage"].to_list() == pytest.approx([0.4] * 4)
+    assert read.samples["sm_active"].to_list() == [1.0, 0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("how", "cells", "zoned"),
+    [
+        ("s", ["1795952850.25", "1795952851"], True),
+        ("ms", ["1795952850250", "1795952851000"], True),
+        ("iso", ["2026-11-29T11:47:30.25Z", "2026-11-29T11:47:31Z"], True),
+        ("iso", ["2026-11-29 12:47:30,25+01:00", "2026-11-29 12:47:31+01:00"], True),
+        ("iso", ["2026-11-29 11:47:30.25", "2026-11-29 11:47:31"], False),
+        ("%d.%m.%Y %H:%M:%S%.f", ["29.11.2026 11:47:30.25", "29.11.2026 11:47:31"], False),
+    ],
+)
+def test_times_of_a_column_map(how: str, cells: list[str], zoned: bool, tmp_path: Path) -> None:
+    text = "t;util\n" + "".join(f"{cell};50\n" for cell in cells)
+    read = given(tmp_path, text, columns=f"time=t:{how},gpu_util=util:%")
+    assert (read.samples["start_ns"][0], read.samples["end_ns"][0]) == (BEGIN_NS + SECOND // 4, BEGIN_NS + SECOND)
+    assert ("trace-timezone-assumed" in codes(read)) is not zoned
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rx_window_bytes_per_s=rx:MB/s", "time"),
+        ("time=t:ns", "names no column"),
+        ("time=t:ns,rx=rx:MB/s", "'rx' is no reading"),
+        ("time=t:ns,gpu_util=u:percent", "'percent'"),
+        ("time=t:fortnights,gpu_util=u:%", "fortnights"),
+        ("nonsense", "TARGET=COLUMN"),
+    ],
+)
+def test_a_column_map_that_says_nothing_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        TraceOptions.of(columns=text)
+
+
+def test_parquet_of_unknown_columns_says_what_to_give(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    own_frame().write_parquet(buffer)
+    assert "--columns" in refused(tmp_path, buffer.getvalue())
+    assert "cannot be read" in refused(tmp_path, buffer.getvalue()[:200])
+
+
+def test_parquet_of_a_known_sampler_needs_no_map(tmp_path: Path) -> None:
+    trace = folder("pageable-heavy") / "nvml.csv.gz"
+    path = tmp_path / "nvml.parquet"
+    pl.read_csv(trace).write_parquet(path)
+    plain, packed = ingest([str(trace)]), ingest([str(path)])
+    assert packed.samples.equals(plain.samples)
+
+
+# --- clocks and choice ----------------------------------------------------------------------------------------------
+
+
+def shifted_query(minutes: int, tmp_path: Path) -> str:
+    """nvidia-smi's CSV of the capture, as a machine would have written it whose clock is `minutes` ahead of UTC."""
+    text = gzip.decompress((DATA / "pageable-heavy" / "smi.csv.gz").read_bytes()).decode()
+    header, *rows = text.splitlines()
+    times = pl.Series([row.split(",")[0] for row in rows]).str.to_datetime("%Y/%m/%d %H:%M:%S%.f", time_unit="ns")
+    moved = times.dt.offset_by(f"{minutes}m").dt.strftime("%Y/%m/%d %H:%M:%S%.3f")
+    lines = [f"{time},{row.split(',', 1)[1]}" for time, row in zip(moved, rows, strict=True)]
+    return write(tmp_path / "smi.csv", "\n".join([header, *lines]) + "\n")
+
+
+@pytest.mark.parametrize(("minutes", "zone"), [(60, "UTC+01:00"), (-480, "UTC-08:00"), (345, "UTC+05:45"), (0, "")])
+def test_local_times_are_moved_to_where_they_meet_the_log(minutes: int, zone: str, tmp_path: Path) -> None:
+    expected = ingest([str(DATA / "pageable-heavy" / "smi.csv.gz")]).samples["start_ns"][0]
+    read = ingest([LOG, shifted_query(minutes, tmp_path)])
+    assert read.samples["start_ns"][0] == expected
+    assert zone in said(read, "trace-timezone-inferred")
+    assert ("trace-timezone-inferred" in codes(read)) is bool(zone)
+
+
+def test_a_zone_that_is_told_is_taken(tmp_path: Path) -> None:
+    expected = ingest([str(DATA / "pageable-heavy" / "smi.csv.gz")]).samples["start_ns"][0]
+    told = ingest([shifted_query(60, tmp_path)], timezone="Europe/Berlin")
+    assert told.samples["start_ns"][0] == expected
+    assert "trace-timezone-assumed" not in codes(told)
+
+
+def test_a_trace_of_another_day_is_not_moved(tmp_path: Path) -> None:
+    read = ingest([LOG, shifted_query(3 * 24 * 60, tmp_path)])
+    assert "trace-timezone-inferred" not in codes(read)
+
+
+def test_rotated_parts_of_one_recording_are_put_together(tmp_path: Path) -> None:
+    text = gzip.decompress((DATA / "pageable-heavy" / "smi.csv.gz").read_bytes()).decode()
+    header, *rows = text.splitlines()
+    middle = len(rows) // 2
+    paths = [
+        write(tmp_path / name, "\n".join([header, *part]) + "\n")
+        for name, part in (("b", rows[:middle]), ("a", rows[middle:]))
+    ]
+    whole, parts = ingest([str(DATA / "pageable-heavy" / "smi.csv.gz")]), ingest(paths)
+    assert parts.samples.equals(whole.samples)
+    assert all(info.used for info in parts.inputs)
+
+
+def test_the_sampler_that_sees_most_is_taken(tmp_path: Path) -> None:
+    capture = DATA / "pageable-heavy"
+    read = ingest([LOG, str(capture / "dmon.txt.gz"), str(capture / "smi.csv.gz"), log_and_trace("pageable-heavy")[1]])
+    assert [info.used for info in read.inputs] == [True, False, False, True]
+    assert codes(read).count("same-gpu") == 2
+
+
+def test_the_command_line_passes_the_options_on(tmp_path: Path) -> None:
+    own_frame().write_csv(tmp_path / "own.csv")
+    command = [sys.executable, "-m", "gputrace", "report", str(tmp_path / "own.csv"), "--columns", MAP, "--json", "-"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert json.loads(done.stdout)["gpus"][0]["gpu"] == 3
+    wrong = subprocess.run([*command, "--column-map", "x.toml"], capture_output=True, check=False)
+    assert wrong.returncode == 2
+    assert len(wrong.stderr.splitlines()) == 1
+
+
+def test_counts_of_a_trace_add_up() -> None:
+    table = next(table for table in TABLES if table.name == "nvidia-smi-query")
+    text = (
+        PEERS / "query_csv_lms100.out"
+    ).read_text() + "2026/11/29 12:2, cut\n, 0, x, 1 %, 1 %, 1 MiB, 1 MHz, 1 W, 5, 16\n"
+    readings = read_trace("here", text.encode(), table)
+    assert (readings.frame.height, readings.broken) == (12, 2)
