@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gputrace.analysis.diagnose import diagnose
     from gputrace.analysis.diagnosis import Diagnosis
-    from gputrace.load import load
+    from gputrace.loading import load
     from gputrace.trace import Trace
 
 from gputrace.errors import GateError, GputraceError, InputError, UsageError
@@ -34,7 +34,7 @@ _LAZY = {
     "Diagnosis": "gputrace.analysis.diagnosis",
     "Trace": "gputrace.trace",
     "diagnose": "gputrace.analysis.diagnose",
-    "load": "gputrace.load",
+    "load": "gputrace.loading",
 }
 
 

@@ -78,7 +78,7 @@ def report(
     """
     from gputrace.analysis.diagnose import diagnose
     from gputrace.ingest.traces import TraceOptions
-    from gputrace.load import load
+    from gputrace.loading import load
     from gputrace.progress import reading
     from gputrace.render.output import check_targets, terminal_renderer, write
 

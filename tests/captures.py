@@ -14,7 +14,7 @@ import polars as pl
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.ingest.wrappers import utc_ns
-from gputrace.load import load
+from gputrace.loading import load
 from gputrace.trace import Trace
 
 ROOT = Path(__file__).parent.parent

@@ -53,12 +53,12 @@ def merge_logs(
     for one in sets:
         path = one.pieces[0].info.path
         one.settled = settle(one.log.marks, one.log.wrapper, path, timezone, _reference_ns(one, now_ns))
-        for code, text in one.settled.notices:
-            quality.notice(code, text)
-    resolution_ns = _coarse(sets, quality)
+    resolution_ns = _coarse(sets)
     sets.sort(key=_place)
     for one in sets:
         _note_times(one)
+        for code, text in one.settled.notices:
+            quality.notice(code, text)
         quality.lines += one.log.lines
         quality.torn_repaired += one.log.torn_repaired
         quality.torn_lost += one.log.torn_lost
@@ -113,7 +113,7 @@ def _as_one(pieces: list[ReadLog], formats: Formats, quality: Quality) -> LogSet
     quality.notice("rotated-log", f"read as one log, in this order, lines counted through: {names}", len(pieces))
     logs = [piece.log for piece in pieces]
     cut = any(log.open_end for log in logs[:-1]) or any(log.torn_lost or log.unrecognised for log in logs)
-    if (cut or _in_parts(logs)) and all(piece.info.path != "-" for piece in pieces):
+    if cut and all(piece.info.path != "-" for piece in pieces):
         sources = [ByteSource(piece.info.path) for piece in pieces]
         whole = read_log(Chained([*sources], logs[0].wrapper), logs[0].wrapper, formats)
         return LogSet(pieces, whole)
@@ -128,11 +128,6 @@ def _as_one(pieces: list[ReadLog], formats: Formats, quality: Quality) -> LogSet
         one.torn_lost += log.torn_lost
         one.unrecognised += log.unrecognised
     return LogSet(pieces, one)
-
-
-def _in_parts(logs: list[LogResult]) -> bool:
-    """Whether the collector cuts long lines, so that a piece may end in the first part of one."""
-    return logs[0].wrapper is not None and logs[0].wrapper.part_pattern is not None
 
 
 def _lines_before(logs: list[LogResult]) -> list[int]:
@@ -154,7 +149,7 @@ def _reference_ns(one: LogSet, now_ns: int | None) -> int:
     return min(now, written_ns) if written_ns > _OLDEST_FILE_NS else now
 
 
-def _coarse(sets: list[LogSet], quality: Quality) -> int:
+def _coarse(sets: list[LogSet]) -> int:
     """Stamps of whole seconds are left out, unless the logs have no other time; how coarse are those that stay."""
     coarse = [one for one in sets if one.settled.resolution_ns]
     if not coarse:
@@ -167,7 +162,7 @@ def _coarse(sets: list[LogSet], quality: Quality) -> int:
             one.settled.drop("arrival-coarse", text)
         else:
             text = f"{path}: the only times are the collector's, in whole seconds: phases are placed to about 1 s"
-        quality.notice("arrival-coarse", text)
+            one.settled.notices.append(("arrival-coarse", text))
     return 0 if other_times else max(one.settled.resolution_ns for one in coarse)
 
 

@@ -43,7 +43,7 @@ class LogResult:
     """What one log gave: its marks and the counts of what was not understood.
 
     `arrival_ns` of the marks is the stamp as it stands (see `stamps.settle`). `open_end` is true where the log does
-    not end with a line's end.
+    not end with a line's end, or in the first part of a line that the collector cut.
     """
 
     marks: pl.DataFrame
@@ -211,7 +211,9 @@ def read_log(
         carried = b""
         end = int(physical["line"][-1]) if physical.height else result.lines
         first = end + 1
-        if not last and unfinished is not None:
+        if last and unfinished is not None:
+            result.open_end = True
+        elif unfinished is not None:
             first = unfinished
         if not last and torn and end - torn[-1] < _TORN_REACH_LINES:
             # The record's other pieces may be in the next chunk: leave it, and all after it, for then.

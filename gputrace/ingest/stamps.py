@@ -69,10 +69,10 @@ class Settled:
     notices: list[tuple[str, str]] = field(default_factory=list)
 
     def drop(self, code: str, text: str) -> None:
-        """Stamps that must not be believed are taken out."""
+        """Takes out stamps that must not be believed, and what was assumed to read them."""
         self.marks = self.marks.with_columns(pl.lit(None, pl.Int64).alias("arrival_ns"))
         self.resolution_ns = 0
-        self.notices.append((code, text))
+        self.notices = [(code, text)]
 
 
 def settle(

@@ -43,6 +43,9 @@ UNIT_FACTORS = {
     "GiB/s": 1073741824.0,
 }
 TEXT_UNIT = "text"
+# Numbers beyond a 64-bit counter and GPUs beyond what a machine has are damage.
+_LARGEST = 1e20
+_MOST_GPUS = 1024
 _NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 # What a column can be read as, for descriptions and for --columns.
 READINGS = (
@@ -119,7 +122,11 @@ def read_trace(
     """
     grid = _grid(path, data, table, header)
     readings = Readings(pl.DataFrame(), grid.broken, "utc", grid.names, grid.copies, grid.notices)
+    if grid.frame.is_empty():
+        raise InputError(f"{path}: {table.name} without a row that can be used")
     columns = grid.frame.select(_columns(grid, table))
+    if not columns.columns:
+        raise InputError(f"{path}: {table.name} without a column that is known")
     columns = _with_gpu(columns, readings)
     timed = columns.with_columns(times_of(path, grid, table, columns, help_ or TimeHelp(), readings))
     if table.lag_s:
@@ -131,7 +138,10 @@ def read_trace(
         readings.notices.append(
             ("gpus-by-order", f"{path}: rows do not name their GPU; {max(places) + 1} GPUs were told apart by order")
         )
-    readings.frame = timed.filter(pl.col("time_ns").is_not_null())
+    usable = pl.col("time_ns").is_not_null()
+    if "gpu" in timed.columns:
+        usable &= pl.col("gpu").is_between(0, _MOST_GPUS).fill_null(False)
+    readings.frame = timed.filter(usable)
     readings.broken += timed.height - readings.frame.height
     if readings.frame.is_empty():
         raise InputError(f"{path}: {table.name} table in which no row has a time that can be read")
@@ -177,7 +187,8 @@ def _reading(header: str, dtype: pl.DataType, column: TableColumn) -> pl.Expr:
     if column.unit == TEXT_UNIT:
         return cell.cast(pl.String).str.strip_chars().alias(column.target)
     number = cell.str.extract(_NUMBER).cast(pl.Float64, strict=False) if dtype == pl.String else cell.cast(pl.Float64)
-    return (number * UNIT_FACTORS[column.unit]).alias(column.target)
+    believable = number.abs() < _LARGEST
+    return (pl.when(believable).then(number) * UNIT_FACTORS[column.unit]).alias(column.target)
 
 
 def _with_gpu(columns: pl.DataFrame, readings: Readings) -> pl.DataFrame:

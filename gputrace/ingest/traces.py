@@ -305,8 +305,11 @@ def use_traces(result: "Ingested", traces: Iterable[TraceInput], names: dict[int
     best: tuple[tuple[int, float], TraceInput, Sampled, Quality] | None = None
     for trace in parts.values():
         assert trace.readings is not None
-        if trace.frame.height < 2 * trace.frame["gpu"].n_unique():
-            result.quality.notice("too-few-samples", f"{trace.info.path}: a trace needs at least two rows")
+        several = trace.frame.filter(pl.len().over("gpu") > 1)
+        if several.height < trace.frame.height:
+            result.quality.notice("too-few-samples", f"{trace.info.path}: a trace needs at least two rows of a GPU")
+        trace.readings.frame = several
+        if several.is_empty():
             trace.info.used = False
             continue
         own = Quality()

@@ -16,6 +16,9 @@ _NOTHING = pl.lit(None, pl.String)
 _HEX_OF = {str(byte): f"{byte:02x}" for byte in range(256)}
 # A line in parts is given up when the rest has not come within this many lines: collectors write the parts at once.
 _PARTS_REACH_LINES = 1000
+# journald takes no field larger than this.
+_FIELD_MOST_BYTES = 768 << 20
+_FIELD_NAME = re.compile(rb"[A-Z0-9_]+")
 _TEXT, _STREAM, _ORIGIN, _TIME = "text", "stream", "origin", "time"
 # A stream and an origin are one text while torn records are repaired.
 _BETWEEN = "\x1f"
@@ -135,7 +138,7 @@ def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> tuple[pl.D
         return lines, None
     raw, pattern = pl.col("raw"), wrapper.part_pattern
     if wrapper.layout == "json":
-        # Nearly every text ends in \n: a search for it is faster than the pattern, which tells it from a backslash and n.
+        # Nearly every text ends in \n: searching it is faster than the pattern, which tells it from a backslash and n.
         likely = ~raw.str.contains('\\n"', literal=True) | raw.str.contains('\\\\n"', literal=True)
         candidates = lines.filter(likely)
         cut = candidates.filter(raw.str.contains(pattern))["line"]
@@ -217,10 +220,13 @@ def _export_field(data: bytes, at: int) -> tuple[bytes, bytes, int] | None:
     if end < 0:
         return None
     name, equals, value = data[at:end].partition(b"=")
-    if equals or not name:
+    if equals or not _FIELD_NAME.fullmatch(name):
         return name, value, end + 1
     begin = end + 9
     stop = begin + int.from_bytes(data[end + 1 : begin], "little")
+    if stop - begin > _FIELD_MOST_BYTES:
+        # Not a length: this is text that no field begins with.
+        return b"?", b"", end + 1
     if len(data) < begin or len(data) <= stop:
         return None
     return name, data[begin:stop], stop + 1

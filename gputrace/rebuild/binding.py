@@ -10,6 +10,7 @@ smallest total residual is found by following the best partial assignments along
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
 
 from gputrace.rebuild.attempts import Attempt
 from gputrace.rebuild.blocks import Block
@@ -22,6 +23,7 @@ _IMPOSSIBLE_MS = 10_000.0
 _MOST_MS = 2_000.0
 _BEAM = 48
 _UNKNOWN_SPAWN_WEIGHT = 0.05
+_CENTRE_WEIGHT = 0.02
 
 
 @dataclass
@@ -68,6 +70,10 @@ def _fit(block: Block, attempt: Attempt, free_ns: float | None, bounds: TimeBoun
         elif event in block.orders:
             early_ms, late_ms = bounds.miss_ms(block.orders[event], at_ns)
             cost += min(_MOST_MS, early_ms * early_weight + late_ms)
+            low, high = bounds.span_ns(block.orders[event])
+            if isfinite(low) and isfinite(high):
+                # Of two that fit, the one nearer the middle of what is possible.
+                cost += min(_MOST_MS, _CENTRE_WEIGHT * abs(at_ns - (low + high) / 2) / 1e6)
     return cost, unlock_ns
 
 

@@ -74,14 +74,23 @@ class Call:
         return self.unlock_ns
 
 
-def timeline_bounds(sequence: Sequence, epochs: dict[int, Epoch]) -> TimeBounds:
-    """When each position of the log was written, by the TIMELINE lines around it."""
-    marks = sequence.frame.filter(pl.col("offset_ms").is_not_null() & (pl.col("family") == "timeline"))
+def time_bounds(sequence: Sequence, epochs: dict[int, Epoch]) -> TimeBounds:
+    """When each position of the log was written, by the lines around it that have a time.
+
+    These are TIMELINE lines and, in a file that holds both streams, tracing lines: there the order of lines is the
+    order in which they were written.
+    """
+    frame = sequence.frame
+    both = frame.group_by("source").agg((pl.col("family") == "cuzk-timing").any().alias("has_c_lines"))
+    timeline = frame.filter(pl.col("offset_ms").is_not_null())
     zero = Epoch(0.0, 0.0)
     known = [
         (order, float(epochs.get(restart, zero).to_ns(offset_ms)))
-        for order, restart, offset_ms in marks.select("order", "restart", "offset_ms").iter_rows()
+        for order, restart, offset_ms in timeline.select("order", "restart", "offset_ms").iter_rows()
     ]
+    if epochs:
+        spoken = frame.filter(pl.col("log_ns").is_not_null()).join(both, on="source").filter("has_c_lines")
+        known += [(order, float(log_ns)) for order, log_ns in spoken.select("order", "log_ns").iter_rows()]
     return TimeBounds.of(known)
 
 

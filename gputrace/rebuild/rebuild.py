@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from gputrace.ingest.inputs import Ingested
 from gputrace.rebuild.attempts import collect_attempts, failed_partitions
 from gputrace.rebuild.blocks import collect_blocks
-from gputrace.rebuild.calls import assemble, timeline_bounds
+from gputrace.rebuild.calls import assemble, time_bounds
 from gputrace.rebuild.clock import clock_of, fit_epochs
 from gputrace.rebuild.floating import attach_floating
 from gputrace.rebuild.frames import calls_frame, count_placed, phases_frame
@@ -55,7 +55,7 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
     sequence = to_sequence(ingested.marks)
     epochs = fit_epochs(sequence)
     attempts = collect_attempts(sequence, epochs)
-    bounds = timeline_bounds(sequence, epochs)
+    bounds = time_bounds(sequence, epochs)
     blocks = collect_blocks(sequence, bounds)
     calls = assemble(blocks, attempts, bounds)
     placement = place_without_times(calls, trace.samples) if not bounds.orders else None

@@ -9,6 +9,7 @@ kept, because the line that decides comes later than those it decides about.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
@@ -16,8 +17,13 @@ from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 if TYPE_CHECKING:
     from gputrace.rebuild.blocks import MutexLine
 
-_BEAM = 64
+_BEAM = 128
+_SAME_TIME_NS = 4e6
 _MOST_MS = 500.0
+# A partial solution this much worse than the best will not win: one lost line costs less.
+_HOPELESS_MS = 600.0
+# Of two holds that a line fits in time, the one whose prediction is nearer the middle of what is possible.
+_CENTRE_WEIGHT = 0.02
 # A hold that is never given its next line: a log that ends, or a line that was lost.
 _ABANDONED_MS = 400.0
 # A hold without a line that all others have.
@@ -59,14 +65,28 @@ class _Hold(NamedTuple):
     def ms(self, key: str) -> int | None:
         return next((value for name, value in self.figures if name == key), None)
 
+    @property
+    def says(self) -> tuple[object, ...]:
+        """What tells it from other holds: two that say the same, at the same time, are interchangeable."""
+        at = (round(self.low_ns / _SAME_TIME_NS), round(self.high_ns / _SAME_TIME_NS)) if self.bounded else (0, 0)
+        return self.stage, self.ntt_ms, self.circuits, self.figures, self.allocates, at
+
+    @property
+    def bounded(self) -> bool:
+        return isfinite(self.low_ns) and isfinite(self.high_ns)
+
 
 @dataclass
 class _State:
-    """A partial solution: its cost in ms, the holds still open, and those closed, newest first."""
+    """A partial solution: its cost in ms, the holds still open, and those closed, newest first.
+
+    `now_ns` is how late it is at least, by what was given to holds so far: lines are printed in order of time.
+    """
 
     cost: float
     holds: tuple[_Hold, ...]
     closed: "tuple[tuple[int, ...], object] | None"
+    now_ns: float
 
 
 def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLine]]":
@@ -75,20 +95,24 @@ def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLi
     has_lock = any(line.event == "mutex_acquired" for line in lines)
     stages = {line.event for line in lines}
     last = "mutex_released" if has_release else "tail_msm"
-    states = [_State(0.0, (), None)]
+    states = [_State(0.0, (), None, float("-inf"))]
     restart = lines[0].restart if lines else 0
     for number, line in enumerate(lines):
         if line.restart != restart:
             states = [_close_all(state) for state in states[:1]]
             restart = line.restart
         low, high = _written(line, bounds)
-        grown: dict[tuple[_Hold, ...], _State] = {}
+        grown: dict[object, _State] = {}
         for state in states:
             for following in _give(state, number, line, low, high, last, has_lock, stages):
-                known = grown.get(following.holds)
+                # Solutions whose open holds say the same go on alike: the cheaper one will do.
+                said = tuple(sorted(hash(hold.says) for hold in following.holds))
+                known = grown.get(said)
                 if known is None or following.cost < known.cost:
-                    grown[following.holds] = following
-        states = sorted(grown.values(), key=lambda state: state.cost)[:_BEAM]
+                    grown[said] = following
+        least = min(state.cost for state in grown.values())
+        near = [state for state in grown.values() if state.cost <= least + _HOPELESS_MS]
+        states = sorted(near, key=lambda state: state.cost)[:_BEAM]
     groups: list[tuple[int, ...]] = []
     chain = _close_all(states[0]).closed if states else None
     while chain is not None:
@@ -107,7 +131,7 @@ def _close_all(state: _State) -> _State:
     closed = state.closed
     for hold in state.holds:
         closed = (hold.lines, closed)
-    return _State(state.cost + _ABANDONED_MS * len(state.holds), (), closed)
+    return _State(state.cost + _ABANDONED_MS * len(state.holds), (), closed, state.now_ns)
 
 
 def _give(
@@ -122,19 +146,29 @@ def _give(
         # A hold whose lock was not seen: the log begins in the middle.
         surprise = 0.0 if line.event == "mutex_acquired" or not has_lock else _SKIPPED_MS
         if line.event == last:
-            yield _State(state.cost + surprise, state.holds, ((number,), state.closed))
+            yield _State(state.cost + surprise, state.holds, ((number,), state.closed), max(state.now_ns, low))
         else:
-            yield _State(state.cost + surprise, (*state.holds, fresh), state.closed)
+            yield _State(state.cost + surprise, (*state.holds, fresh), state.closed, max(state.now_ns, low))
         if line.event == "mutex_acquired":
             return
+    taken = not state.holds
+    tried: set[tuple[object, ...]] = set()
     for at, hold in enumerate(state.holds):
-        cost = _cost(hold, line, low, high, stages)
+        if hold.says in tried:
+            continue
+        tried.add(hold.says)
+        cost = _cost(hold, line, max(low, state.now_ns), high, stages)
         if cost is None:
             continue
+        since_lock = _since_lock(hold, line)
+        late = line.event == "ntt_h" and hold.allocates
+        printed = low if since_lock is None or late else max(low, hold.low_ns + since_lock * 1e6)
+        now_ns = max(state.now_ns, min(printed, high))
+        taken = True
         others = state.holds[:at] + state.holds[at + 1 :]
         lines = (*hold.lines, number)
         if line.event == last:
-            yield _State(state.cost + cost, others, (lines, state.closed))
+            yield _State(state.cost + cost, others, (lines, state.closed), now_ns)
             continue
         ntt = hold.ntt_ms + (line.circuit or {}).get("total", 0)
         stage = hold.stage if line.event in _ALLOCATIONS else _STAGES.index(line.event)
@@ -146,7 +180,11 @@ def _give(
             figures=hold.figures + tuple(line.ms.items()),
             allocates=hold.allocates or line.event in _ALLOCATIONS,
         )
-        yield _State(state.cost + cost, (*state.holds[:at], begun, *state.holds[at + 1 :]), state.closed)
+        begun = _narrowed(begun, hold, line, low, high)
+        yield _State(state.cost + cost, (*state.holds[:at], begun, *state.holds[at + 1 :]), state.closed, now_ns)
+    if not taken:
+        # A line that fits no hold: it is kept as one of its own.
+        yield _State(state.cost + _ABANDONED_MS, state.holds, ((number,), state.closed), state.now_ns)
 
 
 def _cost(hold: _Hold, line: "MutexLine", low: float, high: float, stages: set[str]) -> float | None:
@@ -185,12 +223,25 @@ def _cost(hold: _Hold, line: "MutexLine", low: float, high: float, stages: set[s
             after = line.ms["mutex_held_ms"] - total
             cost += max(0.0, -after) + 0.02 * max(0.0, after)
     if since_lock is not None:
+        centre_ms = ((low + high) - (hold.low_ns + hold.high_ns)) / 2e6
+        if abs(centre_ms) < _MOST_MS * 1e3 and not (line.event == "ntt_h" and hold.allocates):
+            cost += _CENTRE_WEIGHT * min(_MOST_MS, abs(centre_ms - since_lock))
         # Too late or too early for what the figures say, counted from the lock.
         late_ms = max(0.0, (low - hold.high_ns) / 1e6 - since_lock - JITTER_MS)
         # The allocation comes before the circuits' own time and is not in it.
         cost += 0.0 if line.event == "ntt_h" and hold.allocates else late_ms
         cost += max(0.0, since_lock - (high - hold.low_ns) / 1e6 - JITTER_MS)
     return cost if cost < _MOST_MS else None
+
+
+def _narrowed(begun: _Hold, hold: _Hold, line: "MutexLine", low: float, high: float) -> _Hold:
+    """The hold with what this line says about the time of its lock."""
+    since_lock = _since_lock(hold, line)
+    if since_lock is None or (line.event == "ntt_h" and hold.allocates):
+        return begun
+    earliest = max(hold.low_ns, low - (since_lock + JITTER_MS) * 1e6)
+    latest = min(hold.high_ns, high - (since_lock - JITTER_MS) * 1e6)
+    return begun if earliest > latest else begun._replace(low_ns=earliest, high_ns=latest)
 
 
 def _since_lock(hold: _Hold, line: "MutexLine") -> float | None:

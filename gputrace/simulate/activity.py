@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
-from gputrace.simulate.schedule import CallRecord
+from gputrace.simulate.schedule import CallRecord, Schedule
 
 _SM = {
     "ntt_kernels": 0.03,
@@ -45,8 +46,35 @@ class Piece(NamedTuple):
     sm: float
 
 
-def pieces(call: CallRecord, rates: Rates) -> Iterator[Piece]:
-    """The stretches of one call in order of time; a phase that copies at two rates has two."""
+def pieces(schedule: Schedule, call: CallRecord, rates: Rates) -> Iterator[Piece]:
+    """The stretches of one call in order of time, with what is held up while pinned buffers are allocated."""
+    for piece in _even(call, rates):
+        if piece.phase in ("ntt_kernels", "msm_invoke"):
+            yield from _held_up(piece, schedule.allocations, schedule.limits.allocation_rate)
+        else:
+            yield piece
+
+
+def _held_up(piece: Piece, allocations: list[tuple[float, float]], rate: float) -> Iterator[Piece]:
+    """A stretch cut at allocations, during which things go on at `rate`."""
+    inside = [(max(a, piece.start), min(b, piece.end)) for a, b in allocations if a < piece.end and b > piece.start]
+    if not inside or rate >= 1.0:
+        yield piece
+        return
+    edges = [piece.start, *(edge for span in inside for edge in span), piece.end]
+    # Free and held-up stretches by turns, a free one first.
+    weights = [(b - a) * (rate if n % 2 else 1.0) for n, (a, b) in enumerate(pairwise(edges))]
+    total = math.fsum(weights)
+    for n, (start, end) in enumerate(pairwise(edges)):
+        if end > start and total > 0:
+            share = weights[n] / total
+            yield piece._replace(
+                start=start, end=end, rx_bytes=piece.rx_bytes * share, sm=piece.sm * (rate if n % 2 else 1.0)
+            )
+
+
+def _even(call: CallRecord, rates: Rates) -> Iterator[Piece]:
+    """The stretches as they are when nothing holds them up; a phase that copies at two rates has two."""
     work = call.work
     for name, start, end, circuit in call.gpu_spans:
         length = end - start
@@ -77,10 +105,10 @@ def pieces(call: CallRecord, rates: Rates) -> Iterator[Piece]:
             yield Piece(name, circuit, start, end, rates.tail_msm * length, sm)
 
 
-def phase_bytes(call: CallRecord, rates: Rates) -> dict[tuple[str, int], float]:
+def phase_bytes(schedule: Schedule, call: CallRecord, rates: Rates) -> dict[tuple[str, int], float]:
     """Payload bytes into the GPU by (phase, circuit)."""
     found: dict[tuple[str, int], float] = {}
-    for piece in pieces(call, rates):
+    for piece in pieces(schedule, call, rates):
         key = (piece.phase, piece.circuit)
         found[key] = math.fsum((found.get(key, 0.0), piece.rx_bytes))
     return found

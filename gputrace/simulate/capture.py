@@ -68,7 +68,7 @@ class Simulation:
         return pl.DataFrame(rows)
 
     def _spans(self, number: int, run: TracedRun, call: CallRecord) -> Iterator[dict[str, object]]:
-        moved = phase_bytes(call, self.scenario.rates)
+        moved = phase_bytes(run.schedule, call, self.scenario.rates)
         for span in call.spans:
             yield {
                 "run": number,

@@ -102,10 +102,12 @@ class _Pipeline:
         for _ in range(work.new_buffers):
             yield self._driver.acquire()
             self._count(allocating=1)
+            begun = self.loop.now
             yield self.limits.allocate
             self._count(allocating=-1)
             self._driver.release()
             synthesis.allocated.append(self.loop.now)
+            self.schedule.allocations.append((begun, self.loop.now))
         synthesis.work_begun = self.loop.now
         yield work.synth
         synthesis.end = self.loop.now

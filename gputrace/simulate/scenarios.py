@@ -128,12 +128,17 @@ PRESETS = {
     scenario.name: scenario
     for scenario in (
         Scenario("pageable", "a/b/c are copied from pageable memory while nine syntheses load the host"),
-        Scenario("pinned", "a/b/c are copied from pinned memory; the C++ pool keeps up", pinned="yes"),
+        Scenario(
+            "pinned",
+            "a/b/c are copied from pinned memory; the C++ pool and the syntheses keep up",
+            circuits=(replace(MEDIUM, synth=6.0, prep_msm=0.12, b_g2_msm=0.15),),
+            pinned="yes",
+        ),
         Scenario(
             "alloc-storm",
             "the pinned pool grows while the GPU works: cudaHostAlloc stalls the driver",
             pinned="pool",
-            limits=replace(_HEAVY, allocate=0.6, allocation_rate=0.2),
+            limits=replace(_HEAVY, allocate=0.6, allocation_rate=0.05),
         ),
         Scenario("starved", "three syntheses cannot feed the GPU", limits=replace(_HEAVY, parallel_syntheses=3)),
         Scenario(

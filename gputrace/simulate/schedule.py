@@ -212,13 +212,15 @@ class JobRecord:
 class Schedule:
     """What happened when. Calls are in order of pickup, syntheses in order of start.
 
-    `partitions` has how many partitions each (job, attempt) was given.
+    `partitions` has how many partitions each (job, attempt) was given, `allocations` when a pinned buffer was being
+    allocated (start, end), one after another.
     """
 
     limits: Limits
     partitions: dict[tuple[str, int], int] = field(default_factory=dict)
     calls: list[CallRecord] = field(default_factory=list)
     syntheses: list[SynthesisRecord] = field(default_factory=list)
+    allocations: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def by_lock(self) -> list[CallRecord]:

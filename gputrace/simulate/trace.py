@@ -125,7 +125,7 @@ def _one_gpu(
             if call.gpu == gpu:
                 found += [
                     piece._replace(start=_seconds(run, piece.start, zero_ns), end=_seconds(run, piece.end, zero_ns))
-                    for piece in pieces(call, rates)
+                    for piece in pieces(run.schedule, call, rates)
                 ]
     rx = _Total([(p.start, p.end, p.rx_bytes * WIRE_PER_PAYLOAD) for p in found], rates.idle_wire)
     sm = _Total([(p.start, p.end, (p.end - p.start) * p.sm) for p in found])

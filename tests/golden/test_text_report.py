@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gputrace.analysis.diagnose import diagnose
-from gputrace.load import load
+from gputrace.loading import load
 from gputrace.render.text import TextRenderer
 from tests.captures import ROOT
 

@@ -8,7 +8,7 @@ import pytest
 
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, PhaseFinding
-from gputrace.load import load
+from gputrace.loading import load
 from gputrace.trace import Trace
 from tests.captures import (
     CAPTURES,

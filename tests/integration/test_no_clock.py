@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gputrace.analysis.diagnose import diagnose
-from gputrace.load import load
+from gputrace.loading import load
 from gputrace.trace import Trace
 from tests.captures import WITH_DOCKER, docker_lines, log_and_trace, read
 

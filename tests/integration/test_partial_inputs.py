@@ -10,7 +10,7 @@ import pytest
 
 from gputrace.analysis.diagnose import diagnose
 from gputrace.errors import InputError
-from gputrace.load import load
+from gputrace.loading import load
 from tests.captures import DATA, change_trace, diagnosis, folder, log_and_trace, write_two_files
 
 

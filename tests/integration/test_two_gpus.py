@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from gputrace.analysis.diagnose import diagnose
-from gputrace.load import load
+from gputrace.loading import load
 from tests.captures import diagnosis, read
 from tests.two_gpus import write_two_gpus
 

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from gputrace.ingest.inputs import ingest
-from gputrace.load import load
+from gputrace.loading import load
 from gputrace.trace import Trace
 from tests.captures import DATA, WITH_DOCKER, docker_lines
 
@@ -242,6 +242,20 @@ def test_a_rotated_log_in_any_order(form: str, seed: int, tmp_path: Path) -> Non
     assert got.marks.drop("source").equals(whole.drop("source"))
 
 
+@pytest.mark.parametrize("form", ["docker json-file", "cri"])
+def test_a_log_rotated_between_the_parts_of_a_line(form: str, tmp_path: Path) -> None:
+    lines = docker_lines("one-worker")
+    at = next(i for i, line in enumerate(lines) if "GPU_TIMING hot_path" in line[2] and i > 40)
+    stream, arrival, text = lines[at]
+    padding = "p" * (16384 - 4 - text.index("GPU_TIMING") - len("pad= "))
+    first, rest = encoded(
+        [(stream, arrival, text.replace("worker_id", f"pad={padding} worker_id", 1))], form
+    ).splitlines(keepends=True)
+    old = write(tmp_path / "log.1", encoded(lines[:at], form) + first)
+    new = write(tmp_path / "log", rest + encoded(lines[at + 1 :], form))
+    check_same(load([new, old]), "one-worker")
+
+
 @pytest.mark.parametrize("form", ["plain", "docker json-file", "journalctl json"])
 @pytest.mark.parametrize("share", [0.31, 0.5, 0.77])
 def test_a_log_rotated_in_the_middle_of_a_record(form: str, share: float, tmp_path: Path) -> None:
@@ -397,6 +411,8 @@ def test_whole_seconds_are_used_only_where_there_is_nothing_else(tmp_path: Path)
     with_offsets = ingest([write(tmp_path / "log", stderr_only("one-worker", "ts iso"))])
     assert with_offsets.marks["arrival_ns"].count() == 0
     assert with_offsets.arrival_resolution_ns == 0
+    short = ingest([write(tmp_path / "short", stderr_only("one-worker", "journalctl short"))])
+    assert [notice.code for notice in short.quality.notices] == ["arrival-coarse"]
     c_only = ingest([write(tmp_path / "c", stderr_only("one-worker", "ts iso", keep="CUZK_"))])
     assert c_only.marks["arrival_ns"].null_count() == 0
     assert c_only.arrival_resolution_ns == 10**9

@@ -20,7 +20,7 @@ from gputrace.ingest.inputs import Ingested, ingest
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.ingest.tables import READINGS, TEXT_UNIT, UNIT_FACTORS, read_trace
 from gputrace.ingest.traces import TraceOptions
-from gputrace.load import load
+from gputrace.loading import load
 from tests.captures import DATA, folder, log_and_trace
 
 PEERS = DATA / "peer-outputs"
@@ -716,3 +716,35 @@ def test_counts_of_a_trace_add_up() -> None:
     ).read_text() + "2026/11/29 12:2, cut\n, 0, x, 1 %, 1 %, 1 MiB, 1 MHz, 1 W, 5, 16\n"
     readings = read_trace("here", text.encode(), table)
     assert (readings.frame.height, readings.broken) == (12, 2)
+
+
+@pytest.mark.parametrize(
+    "cell", ["99999999999999999999999", "-1", "1e400", "nan", "", "inf", "N/A", "[Unknown Error]", "12;3"]
+)
+def test_damaged_cells_are_null_or_leave_their_row_out(cell: str, tmp_path: Path) -> None:
+    rows = [f"2026/11/29 12:23:1{second}.000, 0, 50 %" for second in range(4)]
+    for column in range(3):
+        cells = rows[2].split(", ")
+        cells[column] = cell
+        damaged = [*rows[:2], ", ".join(cells), rows[3]]
+        read = given(tmp_path, "\n".join(["timestamp, index, utilization.gpu [%]", *damaged]))
+        assert read.samples["gpu"].unique().to_list() == [0]
+        assert read.samples.height in (2, 3)
+
+
+@pytest.mark.parametrize("time", ["1e300", "nan", "-5", "9999999999999"])
+def test_times_out_of_range_are_counted(time: str, tmp_path: Path) -> None:
+    values = ",".join(f'[{at},"50"]' for at in ("1795952850", "1795952851", "1795952852"))
+    series = f'{{"metric":{{"__name__":"DCGM_FI_DEV_GPU_UTIL","gpu":"0"}},"values":[{values},["{time}","50"]]}}'
+    read = given(tmp_path, f'{{"status":"success","data":{{"resultType":"matrix","result":[{series}]}}}}')
+    assert read.samples.height == 2
+    assert [notice.count for notice in read.quality.notices if notice.code == "rows-broken"] == [1]
+
+
+def test_a_gpu_with_one_row_is_left_out_alone(tmp_path: Path) -> None:
+    text = "timestamp, index, utilization.gpu [%]\n" + "".join(
+        f"2026/11/29 12:23:1{second}.000, {gpu}, 50 %\n" for second, gpu in ((0, 0), (1, 0), (2, 1))
+    )
+    read = given(tmp_path, text)
+    assert read.samples["gpu"].to_list() == [0]
+    assert "too-few-samples" in codes(read)

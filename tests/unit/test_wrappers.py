@@ -113,6 +113,11 @@ def test_the_export_format_gives_back_what_was_wrapped(texts: list[tuple[str, bo
     assert set(inner["arrival_ns"].to_list()) == {1773425801616361000}
 
 
+def test_what_is_no_export_record_does_not_stop_the_reader() -> None:
+    data = b"-- No entries --\nsome prose\nCAPITALS\n12345678 and more\n" + exported("x", True)
+    assert b'"x"' in b"".join(export_to_json(iter([data]), WRAPPERS["journal-export"]))
+
+
 def cut(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 

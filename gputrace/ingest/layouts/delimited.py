@@ -76,5 +76,5 @@ def read_parquet(path: str, data: bytes) -> Grid:
     """A Parquet file with its own types."""
     try:
         return Grid(pl.read_parquet(io.BytesIO(data)))
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise InputError(f"{path}: Parquet that cannot be read: {str(error).splitlines()[0]}") from error

@@ -73,7 +73,8 @@ def read_nsight(path: str, data: bytes, columns: list[str]) -> Grid:
         finally:
             connection.close()
     except (sqlite3.Error, OverflowError, ValueError) as error:
-        raise InputError(f"{path}: SQLite that cannot be read as a Nsight Systems export: {error}") from error
+        what = " ".join(str(error).split())
+        raise InputError(f"{path}: SQLite that cannot be read as a Nsight Systems export: {what}") from error
 
 
 class _Export:

@@ -15,7 +15,10 @@ _LINE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? +(?P<valu
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _RESULT = re.compile(r'^\s*\{\s*"status"\s*:\s*"success"')
 _RESULT_NAME = re.compile(r'"__name__"\s*:\s*"([\w:]+)"')
+# The year 2262, where nanoseconds end.
+_LATEST_NS = 1 << 63
 _GPU_LABELS = ("gpu", "index", "minor_number")
+_GPU_NUMBER = re.compile(r"[0-9]{1,4}")
 _NAME_LABELS = ("modelName", "devicename", "name")
 _MIG_LABELS = ("GPU_I_ID", "GPU_I_PROFILE")
 
@@ -51,7 +54,7 @@ class _Table:
         if any(labels.get(label) for label in _MIG_LABELS):
             self.left_out += 1
             return
-        number = next((labels[label] for label in _GPU_LABELS if labels.get(label, "").isdigit()), "0")
+        number = next((labels[label] for label in _GPU_LABELS if _GPU_NUMBER.fullmatch(labels.get(label, ""))), "0")
         gpu = int(number)
         if model := next((labels[label] for label in _NAME_LABELS if labels.get(label)), None):
             self.names.setdefault(gpu, model)
@@ -91,7 +94,9 @@ def _read_results(text: str, table: _Table) -> tuple[int, bool]:
         for labels, time, value in _points(answer):
             try:
                 time_ns = round(float(time) * 1e3) * 1_000_000
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
+                time_ns = -1
+            if not 0 <= time_ns < _LATEST_NS:
                 broken += 1
                 continue
             table.add(labels.get("__name__", ""), labels, str(value), time_ns, time_ns, None)
@@ -127,8 +132,11 @@ def _read_lines(text: str, table: _Table) -> tuple[int, bool]:
         time_ns = None
         if found["time"]:
             # Prometheus text has milliseconds, OpenMetrics seconds.
-            time = float(found["time"])
-            time_ns = round(time * (1e6 if time > 1e11 else 1e9))
+            time = float(found["time"]) if found["time"].count(".") < 2 else float(_LATEST_NS)
+            time_ns = round(min(time, _LATEST_NS) * (1e6 if time > 1e11 else 1e9))
+            if time_ns >= _LATEST_NS:
+                broken += 1
+                continue
         table.add(
             found["name"],
             dict(_LABEL.findall(found["labels"] or "")),
