@@ -175,7 +175,9 @@ def _place(one: LogSet) -> tuple[bool, int, str]:
 
 def _note_times(one: LogSet) -> None:
     """When each piece begins and ends, now that its stamps are settled."""
-    lengths = [piece.log.lines for piece in one.pieces]
+    if len(one.pieces) == 1:
+        one.pieces[0].info.first_ns, one.pieces[0].info.last_ns = time_range(one.settled.marks)
+        return
     for piece, before in zip(one.pieces, _lines_before([piece.log for piece in one.pieces]), strict=True):
         own = one.settled.marks.filter(pl.col("line").is_between(before + 1, before + piece.log.lines))
-        piece.info.first_ns, piece.info.last_ns = time_range(own if len(lengths) > 1 else one.settled.marks)
+        piece.info.first_ns, piece.info.last_ns = time_range(own)

@@ -25,6 +25,7 @@ _VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|
 _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
+_SNIFFED_BYTES = 1 << 18
 
 
 class LogSource(Protocol):
@@ -248,6 +249,10 @@ def _counted(chunks: Iterator[bytes], progress: Callable[[int], None], result: L
 def _find_wrapper(chunks: Iterator[bytes], detect: Detect, result: LogResult) -> Iterator[bytes]:
     """Skips chunks, counting their lines, up to the one that tells the wrapper; that one and those after it."""
     for chunk in chunks:
+        # Mostly, the first lines tell it.
+        result.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", _SNIFFED_BYTES) + 1], 1))
+        if told:
+            return chain([chunk], chunks)
         lines = _decode(chunk, result.lines + 1)
         result.wrapper, told = detect(lines)
         if told:

@@ -67,6 +67,8 @@ def rotated_sets(logs: list[LogResult]) -> list[list[int]]:
     Pieces have the same wrapper and the same writers; where there are logs of both streams, a piece of one stream
     belongs to them if it fits between them.
     """
+    if len(logs) < 2:
+        return [[index] for index in range(len(logs))]
     pieces = [Piece.of(log) for log in logs]
     order = sorted(range(len(pieces)), key=lambda i: (not (pieces[i].stdout and pieces[i].stderr), -logs[i].lines, i))
     sets: list[list[int]] = []

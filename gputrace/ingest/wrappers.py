@@ -29,11 +29,9 @@ def utc_ns(text: pl.Expr) -> pl.Expr:
     return text.str.to_datetime("%Y-%m-%dT%H:%M:%S%.fZ", time_unit="ns", strict=False).cast(pl.Int64)
 
 
-def _fields(wrapper: WrapperFormat | None) -> dict[str, pl.Expr]:
+def _fields(wrapper: WrapperFormat) -> dict[str, pl.Expr]:
     """Expressions on `raw` for text, stream, origin (which process or service wrote it) and time; all text."""
     raw = pl.col("raw")
-    if wrapper is None:
-        return {_TEXT: raw, _STREAM: _NOTHING, _ORIGIN: _NOTHING, _TIME: _NOTHING}
     keys = {
         _TEXT: wrapper.text_key,
         _STREAM: wrapper.stream_key,
@@ -66,9 +64,12 @@ def unwrap(lines: pl.DataFrame, wrapper: WrapperFormat | None, by_origin: bool =
     `by_origin` puts into `stream` what tells writers apart (stream, process, service), for the repair of torn records.
     Lines that are not wrapped come back as they are. ANSI colours, carriage returns and what they overwrote go.
     """
+    if wrapper is None:
+        nothing = pl.lit(None, pl.Int64).alias("arrival_ns")
+        return lines.select("line", visible(lines["raw"]).alias("text"), _NOTHING.alias("stream"), nothing)
     fields = _fields(wrapper)
     stream = fields[_STREAM]
-    if by_origin and wrapper is not None:
+    if by_origin:
         stream = pl.concat_str(stream.fill_null(""), fields[_ORIGIN].fill_null(""), separator=_BETWEEN)
     if "joined" in lines.columns:
         fields[_TEXT] = pl.coalesce("joined", fields[_TEXT])
@@ -76,9 +77,9 @@ def unwrap(lines: pl.DataFrame, wrapper: WrapperFormat | None, by_origin: bool =
         "line",
         pl.coalesce(fields[_TEXT], "raw").alias("text"),
         stream.alias("stream"),
-        stamp_ns(fields[_TIME], wrapper.time_form if wrapper else "rfc3339").alias("arrival_ns"),
+        stamp_ns(fields[_TIME], wrapper.time_form).alias("arrival_ns"),
     )
-    if wrapper is not None and wrapper.layout == "json":
+    if wrapper.layout == "json":
         inner = _bytes_to_text(inner, lines["raw"], wrapper.text_key or "")
     return inner.with_columns(visible(inner["text"]))
 
@@ -90,9 +91,9 @@ def stream_of(writer: str | None) -> str | None:
 
 def visible(text: pl.Series) -> pl.Series:
     """Text as a terminal would leave it: without colours, and only what follows the last bare carriage return."""
-    text = text.str.replace_all(ANSI_COLOUR, "").str.strip_chars_end("\r")
+    text = text.str.replace_all(ANSI_COLOUR, "")
     if text.str.contains("\r", literal=True).any():
-        text = text.str.extract(r"([^\r]*)$")
+        text = text.str.strip_chars_end("\r").str.extract(r"([^\r]*)$")
     return text
 
 

@@ -22,8 +22,9 @@ _SAME_TIME_NS = 4e6
 _MOST_MS = 500.0
 # A partial solution this much worse than the best will not win: one lost line costs less.
 _HOPELESS_MS = 600.0
-# Of two holds that a line fits in time, the one whose prediction is nearer the middle of what is possible.
-_CENTRE_WEIGHT = 0.02
+_DECIDED_MS = 60.0
+# Of two holds that a line fits, the one that would have printed it sooner: lines come in order of time.
+_SOONER_WEIGHT = 0.01
 # A hold that is never given its next line: a log that ends, or a line that was lost.
 _ABANDONED_MS = 400.0
 # A hold without a line that all others have.
@@ -111,7 +112,9 @@ def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLi
                 if known is None or following.cost < known.cost:
                     grown[said] = following
         least = min(state.cost for state in grown.values())
-        near = [state for state in grown.values() if state.cost <= least + _HOPELESS_MS]
+        # Where lines have times of their own, a few tens of ms decide.
+        far = min(_HOPELESS_MS, _DECIDED_MS + (high - low) / 1e6) if isfinite(high - low) else _HOPELESS_MS
+        near = [state for state in grown.values() if state.cost <= least + far]
         states = sorted(near, key=lambda state: state.cost)[:_BEAM]
     groups: list[tuple[int, ...]] = []
     chain = _close_all(states[0]).closed if states else None
@@ -164,6 +167,8 @@ def _give(
         late = line.event == "ntt_h" and hold.allocates
         printed = low if since_lock is None or late else max(low, hold.low_ns + since_lock * 1e6)
         now_ns = max(state.now_ns, min(printed, high))
+        if isfinite(state.now_ns):
+            cost += _SOONER_WEIGHT * min(_MOST_MS, (now_ns - state.now_ns) / 1e6)
         taken = True
         others = state.holds[:at] + state.holds[at + 1 :]
         lines = (*hold.lines, number)
@@ -223,10 +228,6 @@ def _cost(hold: _Hold, line: "MutexLine", low: float, high: float, stages: set[s
             after = line.ms["mutex_held_ms"] - total
             cost += max(0.0, -after) + 0.02 * max(0.0, after)
     if since_lock is not None:
-        centre_ms = ((low + high) - (hold.low_ns + hold.high_ns)) / 2e6
-        if abs(centre_ms) < _MOST_MS * 1e3 and not (line.event == "ntt_h" and hold.allocates):
-            cost += _CENTRE_WEIGHT * min(_MOST_MS, abs(centre_ms - since_lock))
-        # Too late or too early for what the figures say, counted from the lock.
         late_ms = max(0.0, (low - hold.high_ns) / 1e6 - since_lock - JITTER_MS)
         # The allocation comes before the circuits' own time and is not in it.
         cost += 0.0 if line.event == "ntt_h" and hold.allocates else late_ms
