@@ -7,10 +7,12 @@ Blocks of one GPU form a chain in which the lock's time depends on the block bef
 smallest total residual is found by following the best partial assignments along the chain.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
+from typing import NamedTuple
 
 from gputrace.rebuild.attempts import Attempt
 from gputrace.rebuild.blocks import Block
@@ -24,6 +26,15 @@ _MOST_MS = 2_000.0
 _BEAM = 48
 _UNKNOWN_SPAWN_WEIGHT = 0.05
 _CENTRE_WEIGHT = 0.02
+# Overtaking a call that waits longer, where nothing else tells two apart.
+_TURN_MS = 5.0
+
+
+class _Free(NamedTuple):
+    """When a mutex was given back; `sure` unless a wait for a thread, which is not printed, may have come before."""
+
+    at_ns: float
+    sure: bool
 
 
 @dataclass
@@ -31,14 +42,14 @@ class _Partial:
     """A partial assignment: what it cost, when each GPU's mutex was last free, what it used, how it came about."""
 
     cost: float
-    free_ns: dict[int | None, float]
+    free: dict[int | None, _Free]
     used: frozenset[int]
     choice: int | None
     choice_cost: float
     before: "_Partial | None"
 
 
-def _fit(block: Block, attempt: Attempt, free_ns: float | None, bounds: TimeBounds) -> tuple[float, float | None]:
+def _fit(block: Block, attempt: Attempt, free: _Free | None, bounds: TimeBounds) -> tuple[float, float | None]:
     """Cost in ms of binding the two, and the unlock time that follows."""
     cost = 0.0
     total = block.ms.get("total_start_fn_ms")
@@ -59,10 +70,11 @@ def _fit(block: Block, attempt: Attempt, free_ns: float | None, bounds: TimeBoun
     unlock_ns = lock_ns + (held + 0.5) * 1e6
     # Without the line that says how long the call waited for a thread, the entry is only known not to be earlier.
     early_weight = 1.0 if attempt.spawn_to_enter_ms is not None else _UNKNOWN_SPAWN_WEIGHT
-    if free_ns is not None:
-        late_ms = (lock_ns - free_ns) / 1e6
+    if free is not None:
+        late_ms = (lock_ns - free.at_ns) / 1e6
         waited = block.ms.get("mutex_wait_ms", 0) > 1
-        cost += min(_MOST_MS, -late_ms * early_weight if late_ms < 0 else late_ms if waited else 0.0)
+        late_weight = 0.0 if not waited else 1.0 if free.sure else _UNKNOWN_SPAWN_WEIGHT
+        cost += min(_MOST_MS, -late_ms * early_weight if late_ms < 0 else late_ms * late_weight)
     for event, at_ns in (("mutex_acquired", lock_ns), ("mutex_released", unlock_ns)):
         if event in block.arrivals:
             off_ms = (at_ns - block.arrivals[event]) / 1e6
@@ -130,13 +142,20 @@ def _step(
 ) -> list[_Partial]:
     best: dict[tuple[frozenset[int], int | None], _Partial] = {}
     for partial in beam:
-        options: list[tuple[int | None, float, dict[int | None, float]]] = [(None, _UNBOUND_MS, {})]
+        options: list[tuple[int | None, float, dict[int | None, _Free]]] = [(None, _UNBOUND_MS, {})]
+        turns: Counter[int | None] = Counter()
         for i in candidates:
-            if i not in partial.used:
-                gpu = 0 if one_mutex else attempts[i].gpu
-                free_ns = partial.free_ns.get(gpu) if gpu is not None else None
-                cost, unlock_ns = _fit(block, attempts[i], free_ns, bounds)
-                options.append((i, cost, partial.free_ns if unlock_ns is None else {**partial.free_ns, gpu: unlock_ns}))
+            if i in partial.used:
+                continue
+            gpu = 0 if one_mutex else attempts[i].gpu
+            free = partial.free.get(gpu) if gpu is not None else None
+            cost, unlock_ns = _fit(block, attempts[i], free, bounds)
+            # The mutex is not fair, but with two workers only one can wait, and with more the first mostly comes first.
+            cost += turns[gpu] * (_TURN_MS if block.before_lock_ms is None else _TURN_MS * 1e-2)
+            turns[gpu] += 1
+            sure = attempts[i].spawn_to_enter_ms is not None
+            now = {} if unlock_ns is None else {gpu: _Free(unlock_ns, sure)}
+            options.append((i, cost, partial.free | now))
         for choice, cost, free_now in options:
             # Attempts that no later block can take need not be remembered.
             used = (partial.used | {choice} if choice is not None else partial.used) & alive

@@ -70,11 +70,28 @@ def fit_epochs(sequence: Sequence) -> dict[int, Epoch]:
     epochs = {}
     for (restart,), pairs in epoch_bounds(sequence).group_by("restart", maintain_order=True):
         epochs[int(str(restart))] = _fit(pairs)
+    for restart, epoch in _epochs_by_arrival(sequence).items():
+        epochs.setdefault(restart, epoch)
     anchors = sequence.of("engine_start").select("restart", "log_ns").iter_rows()
     for restart, log_ns in anchors:
         # Printed one statement after the epoch is taken.
         epochs.setdefault(int(restart), Epoch(float(log_ns), 1.0))
     return epochs
+
+
+def _epochs_by_arrival(sequence: Sequence) -> dict[int, Epoch]:
+    """The epoch of each run from the wrapper's stamps on its TIMELINE lines: the earliest that most of them allow.
+
+    A line arrives after it is written, and its offset is floored: arrival - offset lies above the epoch by the delay,
+    of which the least tenth is taken for none, and half a millisecond.
+    """
+    stamped = sequence.frame.filter(pl.col("offset_ms").is_not_null() & pl.col("arrival_ns").is_not_null())
+    above = stamped.select("restart", (pl.col("arrival_ns") - pl.col("offset_ms") * 1_000_000).alias("above_ns"))
+    found = above.group_by("restart").agg(pl.col("above_ns").quantile(0.1).alias("low"), pl.col("above_ns").median())
+    return {
+        int(restart): Epoch(low - 0.5e6, max(1.0, (middle - low) / 1e6))
+        for restart, low, middle in found.select("restart", "low", "above_ns").iter_rows()
+    }
 
 
 def _fit(pairs: pl.DataFrame) -> Epoch:
@@ -116,13 +133,13 @@ def _slope(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.median(slopes)) if low > 0 or high < 0 else 0.0
 
 
-def clock_of(epochs: dict[int, Epoch]) -> Clock:
-    """The clock as reports state it, from the first run's epoch."""
+def clock_of(epochs: dict[int, Epoch], spoken: bool) -> Clock:
+    """The clock as reports state it, from the first run's epoch. `spoken`: tracing lines anchor it, else a wrapper."""
     if not epochs:
         return Clock()
     first = epochs[min(epochs)]
     return Clock(
-        method="timeline+tracing",
+        method="timeline+tracing" if spoken else "wrapper",
         unique=True,
         offset_s=first.epoch_ns / 1e9,
         uncertainty_s=first.uncertainty_ms / 1e3,

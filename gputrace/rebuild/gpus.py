@@ -40,7 +40,8 @@ def infer_gpus(calls: list[Call]) -> int:
             handed[_pair(call, latest)] += 1
         open_holds.append(call)
     group = {worker: {worker} for worker in workers}
-    for (a, b), _ in handed.most_common():
+    # Hand-overs first; then whoever never held a mutex at the same time is taken to share one.
+    for a, b in [*(pair for pair, _ in handed.most_common()), *combinations(workers, 2)]:
         joined = group[a] | group[b]
         if a != b and not any((min(x, y), max(x, y)) in apart for x, y in combinations(joined, 2)):
             for worker in joined:

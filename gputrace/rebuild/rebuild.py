@@ -66,7 +66,7 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
             "gpus-inferred",
             f"the log names no GPU; from who held a mutex while whom, its workers share {inferred} GPUs",
         )
-    trace.clock = clock_of(epochs)
+    trace.clock = clock_of(epochs, spoken=sequence.frame["log_ns"].count() > 0)
     if not epochs:
         trace.clock = placement or _clock_without_pairs(sequence)
     trace.syntheses = collect_syntheses(sequence, epochs)

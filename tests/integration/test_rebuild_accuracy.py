@@ -36,8 +36,8 @@ Made by `tests/integration/test_rebuild_accuracy.py`. Each cell: calls with the 
 all complete calls; then the error of the unlock's time (median / worst, ms). Simulated: one GPU, two workers, 40 calls,
 pageable copies (`gputrace simulate pageable`, with the lines of that build). M is the build of 2026-03-13 and later, Vs
 the one of the articles' hunt, V8 to Vg those before: they print no line for the mutex, so an unlock is known only as
-well as the lines around it say. A dash: the log names no worker and no time (stderr without the trace, stdout without
-C++ lines), so there is nothing to compare.
+well as the lines around it say. Without a time for the unlock (stderr without the GPU trace; stdout, whose calls have
+no C++ lines) only the counts are given.
 
 """
 
@@ -78,7 +78,7 @@ def write_form(lines: list[Line], wrapper: str, streams: str, into: Path) -> lis
 
 def compare(trace: Trace, truth: pl.DataFrame) -> Cell:
     """Rebuilt calls against the truth, by partition and worker; stdout alone shows no complete call but all of them."""
-    finished = truth.filter(pl.col("unlock_ns").is_not_null() & (pl.col("outcome") == "done"))
+    finished = truth.filter(pl.col("unlock_ns").is_not_null() & (pl.col("outcome") == "ok"))
     keys = ["job", "partition", "worker", "gpu"]
     found = trace.calls.filter("complete") if trace.calls["complete"].any() else trace.calls
     joined = finished.join(

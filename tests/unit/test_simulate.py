@@ -528,7 +528,7 @@ def test_round_trip_of_random_scenarios(seed: int, tmp_path: Path) -> None:
     assert misplaced(simulation, tmp_path, ("merged", "two-files")[seed % 2]) == []
 
 
-@pytest.mark.xfail(reason="blocks of several GPUs in one log are being separated now", strict=False)
+
 @pytest.mark.parametrize("form", ["merged", "two-files"])
 @pytest.mark.parametrize("name", ["two-gpus", "eight-gpus"])
 def test_round_trip_of_several_gpus(name: str, form: str, tmp_path: Path) -> None:
