@@ -29,7 +29,11 @@ RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 
 @dataclass
 class Block:
-    """One hold of the GPU mutex. `ms` has every figure printed in it; `lines` and `arrivals` the line of each event."""
+    """One hold of the GPU mutex.
+
+    `ms` has every figure printed in it, `lines` and `arrivals` the line of each event, `missing` the kinds of lines that
+    others of its log have and it has not.
+    """
 
     restart: int
     first_order: int
@@ -40,8 +44,13 @@ class Block:
     arrivals: dict[str, int] = field(default_factory=dict)
     ms: dict[str, int] = field(default_factory=dict)
     circuits: list[dict[str, int]] = field(default_factory=list)
-    complete: bool = False
+    missing: tuple[str, ...] = ()
     warmup: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has every kind of line that its log has at all."""
+        return not self.missing
 
     @property
     def order_locked(self) -> int:
@@ -102,7 +111,7 @@ def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> list[Block]:
     printed = {event for block in blocks for event in block.orders}
     needed = [event for event in _NEEDED if event in printed]
     for block in blocks:
-        block.complete = all(event in block.orders for event in needed)
+        block.missing = tuple(event for event in needed if event not in block.orders)
     return sorted(blocks, key=lambda block: block.order_locked)
 
 

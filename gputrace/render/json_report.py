@@ -80,7 +80,7 @@ def _calls_list(trace: Trace) -> list[dict[str, Any]]:
             own[name] = {"start_ns": start_ns, "end_ns": end_ns}
     listed = []
     for row in trace.calls.sort("call").select(
-        "call", "gpu", "worker", "partition", "job", "complete", "warmup", "start_ns", "lock_ns", "unlock_ns",
+        "call", "gpu", "worker", "partition", "job", "complete", "failed", "missing", "warmup", "start_ns", "lock_ns", "unlock_ns",
         "end_ns", "uncertainty_ms", "residual_ms", pl.col("first_line", "last_line"),
     ).iter_rows(named=True):  # fmt: skip
         lines = {"first": row.pop("first_line"), "last": row.pop("last_line")}
