@@ -54,6 +54,9 @@ def report(
         str | None, typer.Option(metavar="NAME", help="zone of times written without one, as Europe/Berlin")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+    gpu_map: Annotated[
+        str | None, typer.Option(metavar="LOG:TRACE,...", help="which GPU of the trace each GPU of the log is")
+    ] = None,
     trace_start: Annotated[
         str | None, typer.Option(metavar="TIME", help="when a GPU trace without times began, as 2026-11-29T11:47:29Z")
     ] = None,
@@ -80,12 +83,13 @@ def report(
     from gputrace.ingest.traces import TraceOptions
     from gputrace.loading import load
     from gputrace.progress import reading
+    from gputrace.rebuild.gpus import parse_gpu_map
     from gputrace.render.output import check_targets, terminal_renderer, write
 
     check_targets([html, json], force)
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     with reading() as progress:
-        trace = load(inputs, progress, timezone=timezone, trace_options=options)
+        trace = load(inputs, progress, timezone=timezone, trace_options=options, gpu_map=parse_gpu_map(gpu_map))
     diagnosis = diagnose(trace, gap_ms)
     if json is not None:
         from gputrace.render.json_report import JsonRenderer

@@ -18,7 +18,8 @@ def load(
 ) -> Trace:
     """Reads logs, GPU traces and capture folders, in any mix, and rebuilds calls and phases.
 
-    `progress(path, bytes)` is called as log bytes are read. `timezone` is the zone of times written without
-    one, `trace_options` what is said about GPU traces, `gpu_map` which trace GPU each log GPU is. Raises `InputError` where an input cannot be used.
+    `progress(path, bytes)` is called as log bytes are read. `timezone` is the zone of times written without one,
+    `trace_options` what is said about GPU traces, `gpu_map` which GPU of the trace each GPU of the log is. Raises
+    `InputError` where an input cannot be used.
     """
     return rebuild(ingest(paths, progress, timezone=timezone, trace_options=trace_options), gpu_map)

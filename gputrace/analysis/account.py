@@ -15,6 +15,9 @@ from gputrace.trace import GpuInfo, Trace
 Floats = npt.NDArray[np.float64]
 
 
+INFERRED, UNKNOWN = "inferred from phases", "unknown"
+
+
 @dataclass
 class GpuView:
     """One GPU's window, sampled and segmented; arrays run over samples or pieces as said.
@@ -35,9 +38,14 @@ class GpuView:
     sampled: bool
 
     @property
+    def sm_measured(self) -> bool:
+        """Whether SM activity was sampled, not inferred."""
+        return self.sm_source not in (INFERRED, UNKNOWN)
+
+    @property
     def knows_compute(self) -> bool:
         """Whether anything says when the GPU computed."""
-        return self.sm_source != "unknown"
+        return self.sm_source != UNKNOWN
 
     @property
     def limit_wire_bytes_per_s(self) -> float:
@@ -134,12 +142,12 @@ def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled:
     if known.any():
         # A hole in GPM is filled from the phases.
         compute_s = np.where(known, sm_active * seconds, inferred)
-        source = "gpm"
+        source = info.sm_source or "the trace"
     elif computing.any():
-        compute_s, source = inferred, "inferred from phases"
+        compute_s, source = inferred, INFERRED
     else:
         # Neither SM readings nor C++ lines: whether the GPU computed cannot be known.
-        compute_s, source = inferred, "unknown"
+        compute_s, source = inferred, UNKNOWN
     return GpuView(
         info=info,
         samples=samples,

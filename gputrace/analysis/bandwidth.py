@@ -65,7 +65,7 @@ def transfers(view: GpuView) -> Transfers:
     if view.sampled and len(kinds) and np.isfinite(view.rx_wire).any():
         share = np.where(in_segment, pieces.seconds / np.maximum(length_s[pieces.segment], 1e-9), 0.0)
         volume = fit_kinds(share, pieces.sample, piece_kind, kinds, view.rx_wire / WIRE_PER_PAYLOAD)
-    if view.sampled and len(kinds) and view.sm_source == "gpm":
+    if view.sampled and len(kinds) and view.sm_measured:
         sm = fit_kinds(pieces.seconds, pieces.sample, piece_kind, kinds, view.compute_s, highest=1.0)
     line = _line_rate(view, kinds, kind_of, length_s, volume)
     resolved = _resolved(view, kind_of, length_s, volume, line)

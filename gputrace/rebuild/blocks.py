@@ -31,8 +31,8 @@ RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 class Block:
     """One hold of the GPU mutex.
 
-    `ms` has every figure printed in it, `lines` and `arrivals` the line of each event, `missing` the kinds of lines that
-    others of its log have and it has not.
+    `ms` has every figure printed in it, `lines` and `arrivals` the line of each event, `missing` the kinds of lines
+    that others of its log have and it has not.
     """
 
     restart: int

@@ -1,11 +1,13 @@
 """Which GPU is which: workers to GPUs where the log does not say, and the log's GPUs to the trace's."""
 
+import re
 from collections import Counter
 from itertools import combinations, permutations
 
 import numpy as np
 import polars as pl
 
+from gputrace.errors import UsageError
 from gputrace.rebuild.align import agreement
 from gputrace.rebuild.calls import Call
 from gputrace.trace import Trace
@@ -13,6 +15,19 @@ from gputrace.trace import Trace
 # A mapping is sure when it agrees this much better than the next, summed over GPUs (correlations).
 _SURE_MARGIN = 0.1
 _MOST_TRIED = 8
+
+
+def parse_gpu_map(text: str | None) -> dict[int, int] | None:
+    """`0:1,1:0` as log GPU to trace GPU. Raises `UsageError` where it is not of that form."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\d+:\d+(?:,\d+:\d+)*", text)
+    if found is None:
+        raise UsageError(f"--gpu-map {text}: write it as LOG:TRACE,..., for example 0:1,1:0")
+    pairs = [tuple(map(int, pair.split(":"))) for pair in text.split(",")]
+    if len({log for log, _ in pairs}) < len(pairs) or len({of for _, of in pairs}) < len(pairs):
+        raise UsageError(f"--gpu-map {text}: a GPU is named twice")
+    return dict(pairs)
 
 
 def infer_gpus(calls: list[Call]) -> int:

@@ -5,8 +5,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import polars as pl
-
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.trace import Trace
 
@@ -65,6 +63,27 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
     return plain
 
 
+_CALL_COLUMNS = (
+    "call",
+    "gpu",
+    "worker",
+    "partition",
+    "job",
+    "complete",
+    "failed",
+    "missing",
+    "warmup",
+    "start_ns",
+    "lock_ns",
+    "unlock_ns",
+    "end_ns",
+    "uncertainty_ms",
+    "residual_ms",
+    "first_line",
+    "last_line",
+)
+
+
 def _input(item: dict[str, Any]) -> dict[str, Any]:
     return {key: item[key] for key in ("path", "kind", "format", "rows", "first_ns", "last_ns", "used")}
 
@@ -79,10 +98,7 @@ def _calls_list(trace: Trace) -> list[dict[str, Any]]:
         else:
             own[name] = {"start_ns": start_ns, "end_ns": end_ns}
     listed = []
-    for row in trace.calls.sort("call").select(
-        "call", "gpu", "worker", "partition", "job", "complete", "failed", "missing", "warmup", "start_ns", "lock_ns", "unlock_ns",
-        "end_ns", "uncertainty_ms", "residual_ms", pl.col("first_line", "last_line"),
-    ).iter_rows(named=True):  # fmt: skip
+    for row in trace.calls.sort("call").select(_CALL_COLUMNS).iter_rows(named=True):
         lines = {"first": row.pop("first_line"), "last": row.pop("last_line")}
         listed.append({**row, "phases": phases.get(row["call"], {}), "lines": lines})
     return listed

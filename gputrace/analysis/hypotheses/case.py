@@ -62,7 +62,7 @@ class Case:
     @property
     def has_sm(self) -> bool:
         """Whether SM activity was measured rather than inferred."""
-        return any(view.sm_source == "gpm" for view in self.views)
+        return any(view.sm_measured for view in self.views)
 
     @cached_property
     def line_rate(self) -> float | None:

@@ -37,6 +37,11 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             )
         )
         return case.finding(hypothesis, "refuted", evidence)
+    settled = _recorded_copies(case)
+    if settled is not None:
+        evidence.append(settled)
+        if not settled.supports:
+            return case.finding(hypothesis, "refuted", evidence)
     if not case.has_trace:
         evidence.append(
             Evidence(
@@ -105,6 +110,37 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if case.weighs(hypothesis.id) and staged:
         return case.finding(hypothesis, "supported", evidence)
     return case.finding(hypothesis, "refuted", evidence)
+
+
+def _recorded_copies(case: Case) -> Evidence | None:
+    """What a profiler that records each copy says of the memory it came from; it settles the question."""
+    copies = case.trace.copies.filter(pl.col("kind") == "h2d")
+    windows = [
+        (int(v.segments["start_ns"].min()), int(v.segments["end_ns"].max())) for v in case.views if v.segments.height
+    ]  # type: ignore[arg-type]
+    if copies.is_empty() or not windows:
+        return None
+    begin, end = min(start for start, _ in windows), max(stop for _, stop in windows)
+    inside = copies.filter((pl.col("end_ns") > begin) & (pl.col("start_ns") < end))
+    in_ntt = case.trace.phases.filter((pl.col("name") == "ntt_kernels") & pl.col("start_ns").is_not_null()).sort(
+        "start_ns"
+    )
+    if inside.is_empty() or in_ntt.is_empty():
+        return None
+    held = inside.sort("start_ns").join_asof(
+        in_ntt.select("start_ns", pl.col("end_ns").alias("ntt_end_ns")), on="start_ns"
+    )
+    of_abc = held.filter(pl.col("start_ns") < pl.col("ntt_end_ns"))
+    total = float(of_abc["bytes"].sum())
+    if not total:
+        return None
+    share = float(of_abc.filter(pl.col("source_memory") == "pageable")["bytes"].sum()) / total
+    return Evidence(
+        f"the profiler's own record: {share:.0%} of the bytes copied in ntt_kernels come from pageable memory",
+        share,
+        "share",
+        share > 0.5,
+    )
 
 
 def _only_at_start_up(calls: pl.DataFrame) -> bool:
