@@ -24,7 +24,7 @@ def parse_gpu_map(text: str | None) -> dict[int, int] | None:
     found = re.fullmatch(r"\d+:\d+(?:,\d+:\d+)*", text)
     if found is None:
         raise UsageError(f"--gpu-map {text}: write it as LOG:TRACE,..., for example 0:1,1:0")
-    pairs = [tuple(map(int, pair.split(":"))) for pair in text.split(",")]
+    pairs = [(int(log), int(of)) for log, of in (pair.split(":") for pair in text.split(","))]
     if len({log for log, _ in pairs}) < len(pairs) or len({of for _, of in pairs}) < len(pairs):
         raise UsageError(f"--gpu-map {text}: a GPU is named twice")
     return dict(pairs)
@@ -87,6 +87,8 @@ def map_gpus(trace: Trace, given: dict[int, int] | None = None) -> None:
         if len(of_trace) < 2 or not of_log or trace.clock.method == "none":
             return
         given = _best_mapping(trace, of_log, of_trace)
+    elif of_trace and (wrong := set(given.values()) - set(of_trace)):
+        raise UsageError(f"--gpu-map names GPU {min(wrong)} of the trace, which has {', '.join(map(str, of_trace))}")
     if all(of_log_gpu == of_trace_gpu for of_log_gpu, of_trace_gpu in given.items()):
         return
     # Trace GPUs that the log does not use keep out of the way of those that it does.

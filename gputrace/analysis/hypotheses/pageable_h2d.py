@@ -115,19 +115,12 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 def _recorded_copies(case: Case) -> Evidence | None:
     """What a profiler that records each copy says of the memory it came from; it settles the question."""
     copies = case.trace.copies.filter(pl.col("kind") == "h2d")
-    windows = [
-        (int(v.segments["start_ns"].min()), int(v.segments["end_ns"].max())) for v in case.views if v.segments.height
-    ]  # type: ignore[arg-type]
-    if copies.is_empty() or not windows:
-        return None
-    begin, end = min(start for start, _ in windows), max(stop for _, stop in windows)
-    inside = copies.filter((pl.col("end_ns") > begin) & (pl.col("start_ns") < end))
     in_ntt = case.trace.phases.filter((pl.col("name") == "ntt_kernels") & pl.col("start_ns").is_not_null()).sort(
         "start_ns"
     )
-    if inside.is_empty() or in_ntt.is_empty():
+    if copies.is_empty() or in_ntt.is_empty():
         return None
-    held = inside.sort("start_ns").join_asof(
+    held = copies.sort("start_ns").join_asof(
         in_ntt.select("start_ns", pl.col("end_ns").alias("ntt_end_ns")), on="start_ns"
     )
     of_abc = held.filter(pl.col("start_ns") < pl.col("ntt_end_ns"))
