@@ -133,7 +133,7 @@ def _slope(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.median(slopes)) if low > 0 or high < 0 else 0.0
 
 
-def clock_of(epochs: dict[int, Epoch], spoken: bool) -> Clock:
+def clock_of(epochs: dict[int, Epoch], spoken: bool = True) -> Clock:
     """The clock as reports state it, from the first run's epoch. `spoken`: tracing lines anchor it, else a wrapper."""
     if not epochs:
         return Clock()

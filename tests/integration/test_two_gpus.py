@@ -38,9 +38,9 @@ def test_each_gpu_has_its_own_account(tmp_path: Path) -> None:
 
 
 def swap_gpus(trace: str) -> None:
-    with open(trace, newline="") as lines:
+    with Path(trace).open(newline="") as lines:
         rows = list(csv.DictReader(lines))
-    with open(trace, "w", newline="") as out:
+    with Path(trace).open("w", newline="") as out:
         writer = csv.DictWriter(out, rows[0].keys())
         writer.writeheader()
         for row in rows:

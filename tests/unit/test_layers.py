@@ -18,7 +18,7 @@ LAYERS = (
     ("rebuild",),
     ("analysis", "simulate"),
     ("render", "live", "fleet"),
-    ("load", "progress", "cli", "__main__", ""),
+    ("loading", "progress", "cli", "__main__", ""),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))
