@@ -26,6 +26,8 @@ _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partitio
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
 _SNIFFED_BYTES = 1 << 18
+# No prover runs for longer than three years: a larger offset is damage.
+_MOST_OFFSET_MS = 100_000_000_000
 
 
 class LogSource(Protocol):
@@ -104,6 +106,10 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
         ids_from = pl.concat_str(pl.col("_g").struct.field("span").fill_null(""), body)
     level = pl.col("_g").struct.field("level") if "level" in groups else None
     event = pl.col("_g").struct.field("event") if "event" in groups else _event_expression(family.events, body, level)
+    offset_ms = pl.lit(None, pl.Int64)
+    if "offset_ms" in groups:
+        offset_ms = pl.col("_g").struct.field("offset_ms").cast(pl.Int64, strict=False)
+        event = pl.when(offset_ms <= _MOST_OFFSET_MS).then(event)
     job = (
         pl.col("_g").struct.field("job")
         if "job" in groups
@@ -129,11 +135,7 @@ def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
         event.alias("event"),
         (utc_ns(pl.col("_g").struct.field("time")) if "time" in groups else pl.lit(None, pl.Int64)).alias("log_ns"),
         "arrival_ns",
-        (
-            pl.col("_g").struct.field("offset_ms").cast(pl.Int64, strict=False)
-            if "offset_ms" in groups
-            else pl.lit(None, pl.Int64)
-        ).alias("offset_ms"),
+        pl.when(offset_ms <= _MOST_OFFSET_MS).then(offset_ms).alias("offset_ms"),
         job.alias("job"),
         numbers["worker"].alias("worker"),
         numbers["partition"].alias("partition"),

@@ -35,6 +35,8 @@ LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 LIMIT_TOLERANCE = 1.02
 _DEFAULT_LAG_S = 0.1
 _MAX_LAG_S = 0.4
+# A counter's own time this far from its row's, beyond what they usually differ, is damage; so is a row that took so long.
+_MOST_APART_NS = 60e9
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -115,8 +117,9 @@ def _one_gpu(gpu: int, rows: pl.DataFrame, name: str | None, quality: Quality) -
     for target in ("gpu_util", "sm_clock_mhz", "power_w", "memory_used_mib", "link_gen", "link_width"):
         values = _column(rows, target)
         if values is not None:
-            columns[target] = values[1:]
+            columns[target] = (values if pcie.read is None else values[pcie.read])[1:]
     frame = schema.SAMPLES.fit(pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None)))
+    frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
     sm_source = _sm_source(rows) if sm is not None else "utilization.gpu" if "gpu_util" in columns else None
     return frame, GpuInfo(gpu, name, gen, width, limit, pcie.source, sm_source), cadence_s
 
@@ -133,7 +136,7 @@ def _highest(rows: pl.DataFrame, column: str) -> int | None:
 
 @dataclass
 class _Pcie:
-    """Bytes per step between consecutive `end_ns` (n+1 of them for n steps)."""
+    """Bytes per step between consecutive `end_ns` (n+1 of them for n steps); `read` says which rows gave one."""
 
     source: str | None
     end_ns: Ints
@@ -141,12 +144,16 @@ class _Pcie:
     tx: Floats
     coverage: Floats
     lag_s: float = _DEFAULT_LAG_S
+    read: npt.NDArray[np.bool_] | None = None
 
 
 def _gpm_end_ns(rows: pl.DataFrame, time_ns: Ints) -> Ints:
     """When GPM was read: at the end of a row, where the row says how long it took."""
     took = _column(rows, "row_us")
-    return time_ns if took is None else time_ns + (np.nan_to_num(took) * 1e3).astype(np.int64)
+    if took is None:
+        return time_ns
+    believable = np.where((took >= 0) & (took * 1e3 <= _MOST_APART_NS), took, 0.0)
+    return time_ns + (believable * 1e3).astype(np.int64)
 
 
 def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality: Quality) -> _Pcie:
@@ -155,11 +162,14 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
     empty = np.full(max(0, len(time_ns) - 1), np.nan)
     if rx_counter is not None and tx_counter is not None and len(np.unique(rx_counter)) > 1:
         stamped = _column(rows, "counter_time_ns")
-        unread = np.isnan(rx_counter) | np.isnan(tx_counter) | (np.isnan(stamped) if stamped is not None else False)
+        unread = np.isnan(rx_counter) | np.isnan(tx_counter)
+        if stamped is not None:
+            unread |= ~_in_order(stamped, time_ns)
         if unread.any():
             # A row in which the counters could not be read: its step and the next are one.
-            rows = rows.filter(pl.Series(~unread))
-            return _choose_pcie(rows, time_ns[~unread], limit, quality)
+            pcie = _choose_pcie(rows.filter(pl.Series(~unread)), time_ns[~unread], limit, quality)
+            pcie.read = _spread_over(~unread, pcie.read)
+            return pcie
         end_ns = time_ns if stamped is None else stamped.astype(np.int64)
         rx = np.diff(rx_counter) % COUNTER_MODULUS
         tx = np.diff(tx_counter) % COUNTER_MODULUS
@@ -198,6 +208,24 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
         return _Pcie("window", time_ns, window_rx[1:] * step_s, tx, coverage)
     quality.notice("no-pcie", "this trace has no PCIe readings: what was copied cannot be known from it")
     return _Pcie(None, time_ns, empty.copy(), empty.copy(), np.zeros(len(empty)))
+
+
+def _spread_over(taken: npt.NDArray[np.bool_], within: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
+    """Which of all rows were read, given which of those taken were."""
+    if within is None:
+        return taken
+    read = taken.copy()
+    read[taken] = within
+    return read
+
+
+def _in_order(stamped: Floats, time_ns: Ints) -> npt.NDArray[np.bool_]:
+    """Which of the counters' own times can be believed: those near their rows' and later than all before them."""
+    apart = stamped - time_ns
+    usual = np.nanmedian(apart) if not np.isnan(apart).all() else 0.0
+    near = np.where(np.abs(apart - usual) <= _MOST_APART_NS, stamped, np.nan)
+    latest = np.fmax.accumulate(near)
+    return ~np.isnan(near) & (np.concatenate([[True], ~(near[1:] <= latest[:-1])]) if len(near) else True)
 
 
 def _choose_mean(rows: pl.DataFrame, time_ns: Ints, limit: float | None) -> _Pcie | None:

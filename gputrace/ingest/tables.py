@@ -45,6 +45,7 @@ UNIT_FACTORS = {
 TEXT_UNIT = "text"
 # Numbers beyond a 64-bit counter and GPUs beyond what a machine has are damage.
 _LARGEST = 1e20
+_LARGEST_OF = {"link_gen": 16, "link_width": 64, "gpm_interval_ms": 60_000}
 _MOST_GPUS = 1024
 _NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 # What a column can be read as, for descriptions and for --columns.
@@ -187,7 +188,7 @@ def _reading(header: str, dtype: pl.DataType, column: TableColumn) -> pl.Expr:
     if column.unit == TEXT_UNIT:
         return cell.cast(pl.String).str.strip_chars().alias(column.target)
     number = cell.str.extract(_NUMBER).cast(pl.Float64, strict=False) if dtype == pl.String else cell.cast(pl.Float64)
-    believable = number.abs() < _LARGEST
+    believable = number.abs() <= _LARGEST_OF.get(column.target, _LARGEST)
     return (pl.when(believable).then(number) * UNIT_FACTORS[column.unit]).alias(column.target)
 
 

@@ -18,6 +18,8 @@ _STEP_S = 0.05
 MIN_CORRELATION = 0.55
 MIN_MARGIN = 0.1
 _SAME_S = 1.0
+# Nine days: longer is a damaged time, and would take all memory.
+_MOST_STEPS = 1 << 24
 _COPY = ("ntt_kernels", "coset_intt_sync")
 _STREAM = ("msm_invoke", "batch_add")
 _COMPUTE = ("coset_intt_sync", "msm_invoke")
@@ -104,6 +106,8 @@ def agreement(phases: pl.DataFrame, samples: pl.DataFrame) -> float:
     if timed.is_empty() or samples.is_empty() or not samples["rx_wire_bytes"].count():
         return 0.0
     window = _Grid.over(timed)
+    if window.steps > _MOST_STEPS:
+        return 0.0
     end_ns = window.begin_ns + int(window.steps * _STEP_S * 1e9)
     inside = samples.filter((pl.col("end_ns") > window.begin_ns) & (pl.col("start_ns") < end_ns))
     if inside.height < 10 or window.steps < 10:
@@ -124,7 +128,7 @@ def align(phases: dict[int, pl.DataFrame], samples: dict[int, pl.DataFrame]) -> 
     if not timed or not usable or all(own.is_empty() for own in timed.values()):
         return None
     log, trace = _Grid.over(pl.concat(timed.values())), _Grid.over(pl.concat(usable.values()))
-    if log.steps < 100 or trace.steps < 100:
+    if min(log.steps, trace.steps) < 100 or max(log.steps, trace.steps) > _MOST_STEPS:
         return None
     seen = [_seen(own, trace) for own in usable.values()]
     score = np.zeros(log.steps + trace.steps - 1)

@@ -24,6 +24,10 @@ _UNBOUND_MS = 200.0
 _IMPOSSIBLE_MS = 10_000.0
 _MOST_MS = 2_000.0
 _BEAM = 48
+# A partial assignment this much worse than the best will not win: leaving two blocks without a partition costs less.
+_HOPELESS_MS = 2 * _UNBOUND_MS
+# A block is not left without a partition where one fits as well as this.
+_CLEAR_MS = 10.0
 _UNKNOWN_SPAWN_WEIGHT = 0.05
 _CENTRE_WEIGHT = 0.02
 # Overtaking a call that waits longer, where nothing else tells two apart.
@@ -142,7 +146,7 @@ def _step(
 ) -> list[_Partial]:
     best: dict[tuple[frozenset[int], int | None], _Partial] = {}
     for partial in beam:
-        options: list[tuple[int | None, float, dict[int | None, _Free]]] = [(None, _UNBOUND_MS, {})]
+        options: list[tuple[int | None, float, dict[int | None, _Free]]] = []
         turns: Counter[int | None] = Counter()
         for i in candidates:
             if i in partial.used:
@@ -156,6 +160,8 @@ def _step(
             sure = attempts[i].spawn_to_enter_ms is not None
             now = {} if unlock_ns is None else {gpu: _Free(unlock_ns, sure)}
             options.append((i, cost, partial.free | now))
+        if not any(cost <= _CLEAR_MS for _, cost, _ in options):
+            options.append((None, _UNBOUND_MS, {}))
         for choice, cost, free_now in options:
             # Attempts that no later block can take need not be remembered.
             used = (partial.used | {choice} if choice is not None else partial.used) & alive
@@ -163,7 +169,9 @@ def _step(
             key = (used, choice)
             if key not in best or grown.cost < best[key].cost:
                 best[key] = grown
-    return sorted(best.values(), key=lambda partial: partial.cost)[:_BEAM]
+    least = min(partial.cost for partial in best.values())
+    near = [partial for partial in best.values() if partial.cost <= least + _HOPELESS_MS]
+    return sorted(near, key=lambda partial: partial.cost)[:_BEAM]
 
 
 def match_lines(

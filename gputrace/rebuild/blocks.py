@@ -176,4 +176,7 @@ def _block_of(lines: list[MutexLine]) -> Block:
         block.ms.update(line.ms)
         # Printed once per GPU and process; d_a is allocated again whenever the circuit's size changes.
         block.warmup = block.warmup or line.event == "pool_threshold_set"
+    for line in lines:
+        # Only another GPU's set is whole.
+        block.lines.setdefault(line.event, line.line)
     return block

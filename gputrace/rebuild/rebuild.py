@@ -53,6 +53,10 @@ def _without_collector() -> Iterator[None]:
 
 def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | None) -> None:
     sequence = to_sequence(ingested.marks)
+    if sequence.damaged:
+        trace.quality.notice(
+            "records-damaged", "records with a figure that is missing or cannot be were not used", sequence.damaged
+        )
     epochs = fit_epochs(sequence)
     attempts = collect_attempts(sequence, epochs)
     bounds = time_bounds(sequence, epochs)

@@ -113,7 +113,8 @@ def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLi
                     grown[said] = following
         least = min(state.cost for state in grown.values())
         # Where lines have times of their own, a few tens of ms decide.
-        far = min(_HOPELESS_MS, _DECIDED_MS + (high - low) / 1e6) if isfinite(high - low) else _HOPELESS_MS
+        # Damaged times may contradict each other.
+        far = min(_HOPELESS_MS, _DECIDED_MS + max(0.0, high - low) / 1e6) if isfinite(high - low) else _HOPELESS_MS
         near = [state for state in grown.values() if state.cost <= least + far]
         states = sorted(near, key=lambda state: state.cost)[:_BEAM]
     groups: list[tuple[int, ...]] = []

@@ -6,6 +6,8 @@ import polars as pl
 
 # TIMELINE offsets are printed by several threads and may be slightly out of order; a fall by more is a restart.
 _RESTART_FALL_MS = 2000
+# No phase lasts longer than eleven days: a larger figure is damage.
+_MOST_MS = 1_000_000_000
 
 # Every number that the rebuild reads, as printed (whole milliseconds, maybe with the suffix ms).
 NUMBER_KEYS = (
@@ -38,6 +40,15 @@ NUMBER_KEYS = (
     "prove_start_ms",
     "total_overhead_ms",
 )
+# Without all of these figures a line says nothing that can be used: it was damaged.
+_FIGURES_OF = {
+    "mutex_acquired": ("pre_lock_cpu_ms", "mutex_wait_ms"),
+    "ntt_msm_h": ("ntt_msm_h_ms",),
+    "barrier_wait": ("barrier_wait_ms",),
+    "batch_add": ("batch_add_ms",),
+    "tail_msm": ("tail_msm_ms", "gpu_total_ms"),
+    "mutex_released": ("mutex_held_ms", "total_start_fn_ms"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,10 +57,11 @@ class Sequence:
 
     `frame` has the columns of MARKS less `values`, plus `order` (position in the log; within one stream it is the
     order of writing), `restart`, `proof_kind`, `is_pinned` and one Int64 column per key of NUMBER_KEYS.
-    `written_together` is true where C lines and TIMELINE lines are in one file, so that their order means something.
+    `damaged` counts lines left out because a figure of theirs is missing or cannot be.
     """
 
     frame: pl.DataFrame
+    damaged: int = 0
 
     def of(self, *events: str) -> pl.DataFrame:
         """Marks of these events, in order."""
@@ -68,6 +80,7 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
     numbers = pairs.filter(pl.col("key").is_in(NUMBER_KEYS)).with_columns(
         pl.col("value").str.strip_suffix("ms").cast(pl.Int64, strict=False)
     )
+    numbers = numbers.filter(pl.col("value").is_between(-_MOST_MS, _MOST_MS))
     wide = numbers.pivot(
         on="key", on_columns=list(NUMBER_KEYS), index="order", values="value", aggregate_function="first"
     )
@@ -88,7 +101,12 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
         )
         .sort("order")
     )
-    return Sequence(frame.with_columns(_restarts(frame).alias("restart")))
+    damaged = pl.any_horizontal(
+        (pl.col("event") == event) & pl.any_horizontal(pl.col(figures).is_null())
+        for event, figures in _FIGURES_OF.items()
+    )
+    whole = frame.filter(~damaged.fill_null(False))
+    return Sequence(whole.with_columns(_restarts(whole).alias("restart")), frame.height - whole.height)
 
 
 def _restarts(frame: pl.DataFrame) -> pl.Series:
