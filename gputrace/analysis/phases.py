@@ -9,14 +9,13 @@ from scipy.special import stdtr
 
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Driver, PhaseFinding
-from gputrace.analysis.segments import LEAVES_UNDER_MUTEX
 from gputrace.analysis.thresholds import (
     MIN_CALLS,
     NEGLIGIBLE_SHARE_OF_HELD,
     VARIABLE_SPREAD_MS,
     VARIABLE_SPREAD_SHARE,
 )
-from gputrace.schema import CONTAINS_OTHERS, PHASE_NAMES
+from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX, PHASE_NAMES
 from gputrace.trace import Trace
 
 # A phase in which the SMs are busy more than this copies beside its kernels.

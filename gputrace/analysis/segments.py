@@ -15,19 +15,9 @@ import numpy as np
 import polars as pl
 
 from gputrace.analysis.thresholds import ALLOC_BURST_GAP_S, COPY_IN_SYNC_SHARE
+from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
-LEAVES_UNDER_MUTEX = (
-    "d_b_alloc",
-    "ntt_kernels",
-    "coset_intt_sync",
-    "msm_init",
-    "msm_invoke",
-    "msm_dtor",
-    "barrier_wait",
-    "batch_add",
-    "tail_msm",
-)
 # Phases in which kernels run; used where no sampler says what the SMs did.
 COMPUTE_PHASES = ("coset_intt_sync", "msm_invoke", "batch_add", "tail_msm")
 

@@ -86,7 +86,7 @@ def _number_after(text: pl.Expr, keys: str | list[str]) -> pl.Expr:
 def _job_after(text: pl.Expr, key: str) -> pl.Expr:
     quoted = text.str.extract(rf'\b{key}="((?:[^"\\]|\\.)*)"').str.replace_all(r"\\(.)", "$1")
     # A bare id is the caller's text, blanks and brackets included: it ends at the next key or at the span's end.
-    bare = text.str.extract(rf"\b{key}=([^\"].*?)(?: [a-z_]+=|\}}|$)")
+    bare = text.str.extract(rf"\b{key}=([^\"].*?)(?: [a-z_]+=|\}}:|$)")
     return pl.coalesce(quoted, bare)
 
 

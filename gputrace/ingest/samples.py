@@ -35,7 +35,8 @@ LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 LIMIT_TOLERANCE = 1.02
 _DEFAULT_LAG_S = 0.1
 _MAX_LAG_S = 0.4
-# A counter's own time this far from its row's, beyond what they usually differ, is damage; so is a row that took so long.
+# A counter's own time this far from its row's, beyond what they usually differ, is damage; so is a row that took as
+# long.
 _MOST_APART_NS = 60e9
 
 Floats = npt.NDArray[np.float64]

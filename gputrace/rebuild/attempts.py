@@ -12,6 +12,8 @@ from gputrace.rebuild.clock import Epoch
 from gputrace.rebuild.sequence import Sequence
 
 _NEVER = 1 << 62
+# By how much times of two accounts of one pass may contradict each other.
+_SAME_PASS_MS = 20.0
 
 
 @dataclass
@@ -68,8 +70,9 @@ def collect_attempts(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attem
         waiting[attempt.worker, attempt.job, attempt.partition].append(attempt)
     for attempt in written:
         queue = waiting[attempt.worker, attempt.job, attempt.partition]
-        if queue:
-            other = queue.pop(0)
+        other = next((other for other in queue if _may_be_one(attempt, other, epochs.get(attempt.restart))), None)
+        if other is not None:
+            queue.remove(other)
             attempt.gpu, attempt.kind = other.gpu, other.kind
             attempt.spawn_to_enter_ms, attempt.prove_start_ms = other.spawn_to_enter_ms, other.prove_start_ms
             attempt.spawned_ns = other.spawned_ns
@@ -80,6 +83,16 @@ def collect_attempts(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attem
     alone = [attempt for queue in waiting.values() for attempt in queue]
     alone.sort(key=lambda attempt: attempt.spawned_ns or attempt.pickup_ns or 0)
     return written + alone
+
+
+def _may_be_one(written: Attempt, spoken: Attempt, epoch: Epoch | None) -> bool:
+    """Whether times allow that two accounts are of one pass: a log that begins or ends in the middle lacks some."""
+    if epoch is None or written.start_ns is None:
+        return True
+    reach_ns = (epoch.uncertainty_ms + _SAME_PASS_MS) * 1e6
+    returned_before = spoken.spawned_ns is not None and spoken.spawned_ns < written.start_ns - reach_ns
+    begun_after = spoken.pickup_ns is not None and spoken.pickup_ns > written.start_ns + reach_ns
+    return not (returned_before or begun_after)
 
 
 def _from_timeline(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attempt]:

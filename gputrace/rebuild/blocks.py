@@ -69,10 +69,12 @@ class Block:
 
     @property
     def before_lock_ms(self) -> int | None:
-        """Entry to lock, where printed."""
-        if "pre_lock_cpu_ms" not in self.ms:
-            return None
-        return self.ms["pre_lock_cpu_ms"] + self.ms["mutex_wait_ms"]
+        """Entry to lock, where printed; where only the lock's line is lost, what the last line's two figures leave."""
+        if "pre_lock_cpu_ms" in self.ms:
+            return self.ms["pre_lock_cpu_ms"] + self.ms["mutex_wait_ms"]
+        if "total_start_fn_ms" in self.ms and "mutex_held_ms" in self.ms:
+            return max(0, self.ms["total_start_fn_ms"] - self.ms["mutex_held_ms"] - 1)
+        return None
 
 
 _NUMBERS = {

@@ -36,7 +36,8 @@ def infer_gpus(calls: list[Call]) -> int:
     Two workers that ever hold a mutex at the same time are on different GPUs; a worker that waited and got the mutex
     the moment another let go shares one with it. Only where the log names no GPU at all.
     """
-    held = sorted((c for c in calls if c.block and c.attempt), key=lambda c: c.block.order_locked if c.block else 0)
+    held = [c for c in calls if c.block and c.attempt and c.attempt.worker is not None]
+    held = sorted(held, key=lambda c: c.block.order_locked if c.block else 0)
     if not held or any(call.attempt.gpu is not None for call in held if call.attempt):
         return 0
     workers = sorted({call.attempt.worker for call in held if call.attempt and call.attempt.worker is not None})

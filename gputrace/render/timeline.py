@@ -9,7 +9,7 @@ from gputrace.analysis.diagnosis import Diagnosis, GpuFinding
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.render import charts
 from gputrace.render.charts import TimeAxis
-from gputrace.schema import CONTAINS_OTHERS, PHASE_NAMES
+from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX, PHASE_NAMES
 from gputrace.trace import Trace
 
 MOST_BARS = 8000
@@ -19,17 +19,7 @@ _HOLE_S = 0.001
 
 # What one worker does one at a time, a lane each; phases of a lane never overlap.
 _LANES = {
-    "GPU": (
-        "d_b_alloc",
-        "ntt_kernels",
-        "coset_intt_sync",
-        "msm_init",
-        "msm_invoke",
-        "msm_dtor",
-        "barrier_wait",
-        "batch_add",
-        "tail_msm",
-    ),
+    "GPU": LEAVES_UNDER_MUTEX,
     "wait": ("pre_lock", "mutex_wait", "release_abc"),
     "prep": ("split_vectors", "prep_msm"),
     "G2": ("b_g2_msm", "async_dealloc"),
