@@ -1,6 +1,6 @@
 """Packs a capture into a sample: the merged log, the GPU trace and its metadata, gzipped, the same bytes every time.
 
-    python sample_logs/cut.py CAPTURE_FOLDER SAMPLE_FOLDER
+python sample_logs/cut.py CAPTURE_FOLDER SAMPLE_FOLDER
 """
 
 import gzip

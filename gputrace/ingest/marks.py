@@ -1,6 +1,7 @@
 """Log text to marks: finds the lines that matter, takes them apart in columns, counts what it does not know."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
@@ -25,6 +26,8 @@ _VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|
 _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
+_PARSED_AT_ONCE = 30_000
+_UNRECOGNISED_NAMED = 20
 _SNIFFED_BYTES = 1 << 18
 # No prover runs for longer than three years: a larger offset is damage.
 _MOST_OFFSET_MS = 100_000_000_000
@@ -201,7 +204,7 @@ def read_log(
     if wrapper is not None and wrapper.layout == "export":
         chunks, wrapper = export_to_json(chunks, wrapper), json_twin(wrapper)
     pattern = raw_pattern(needles_of(formats), wrapper)
-    parts: list[pl.DataFrame] = []
+    parser = _Parser(formats)
     carried = b""
     for chunk, last in _with_last(chunks):
         physical = _decode(carried + chunk, result.lines + 1)
@@ -231,13 +234,48 @@ def read_log(
         whole = lines.with_columns(pl.lit(False).alias("repaired"))
         if torn:
             whole = _repair(frame, whole, torn, wrapper, result)
-        marks, unknown = parse_lines(whole, formats)
-        parts.append(marks)
-        result.unrecognised += len(unknown)
-        result.unrecognised_lines.extend(unknown[: max(0, 20 - len(result.unrecognised_lines))])
-    if parts:
-        result.marks = schema.MARKS.fit(pl.concat(parts).sort("line", maintain_order=True))
+        parser.take(whole)
+    result.marks, unknown = parser.marks()
+    result.unrecognised = len(unknown)
+    result.unrecognised_lines = unknown[:_UNRECOGNISED_NAMED]
     return result
+
+
+class _Parser:
+    """Takes lines apart in a thread beside the one that looks for them, many at a time."""
+
+    def __init__(self, formats: Formats) -> None:
+        self._formats = formats
+        self._waiting: list[pl.DataFrame] = []
+        self._waiting_lines = 0
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._parsed: list[Future[tuple[pl.DataFrame, list[int]]]] = []
+
+    def take(self, lines: pl.DataFrame) -> None:
+        """Lines to be parsed, in order: line, text, stream, arrival_ns, repaired."""
+        self._waiting.append(lines)
+        self._waiting_lines += lines.height
+        if self._waiting_lines >= _PARSED_AT_ONCE:
+            self._submit()
+
+    def _submit(self) -> None:
+        lines = pl.concat(self._waiting)
+        self._waiting, self._waiting_lines = [], 0
+        if len(self._parsed) > 1:
+            # Not more than two lots in hand: memory is bounded by them.
+            self._parsed[-2].result()
+        self._parsed.append(self._pool.submit(parse_lines, lines, self._formats))
+
+    def marks(self) -> tuple[pl.DataFrame, list[int]]:
+        """All marks in order of their lines, and the lines of a family that were not understood."""
+        if self._waiting:
+            self._submit()
+        self._pool.shutdown()
+        parts = [future.result() for future in self._parsed]
+        if not parts:
+            return schema.MARKS.empty(), []
+        marks = pl.concat([marks for marks, _ in parts]).sort("line", maintain_order=True)
+        return schema.MARKS.fit(marks), [line for _, unknown in parts for line in unknown]
 
 
 def _counted(chunks: Iterator[bytes], progress: Callable[[int], None], result: LogResult) -> Iterator[bytes]:

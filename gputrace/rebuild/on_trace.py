@@ -54,6 +54,27 @@ def _by_gpu(frame: pl.DataFrame) -> dict[int, pl.DataFrame]:
     return {int(str(gpu)): own for (gpu,), own in frame.group_by("gpu", maintain_order=True)}
 
 
+def _bring_together(trace: Trace, apart_s: float) -> None:
+    """Moves a GPU trace of another time onto the log where it fits in one place only; else leaves it unused."""
+    found = align(_by_gpu(trace.phases.filter("under_mutex")), _by_gpu(trace.samples))
+    if found is None or not found.believed:
+        trace.quality.notice(
+            "no-overlap",
+            f"the GPU trace and the log's calls lie {apart_s:.0f} s apart: the trace was not used. "
+            "Give a trace of the same run; if its clock was wrong, correct its times",
+        )
+        return
+    moved = pl.col("start_ns", "end_ns") - found.offset_ns
+    trace.samples, trace.host = trace.samples.with_columns(moved), trace.host.with_columns(moved)
+    trace.copies = trace.copies.with_columns(moved)
+    trace.quality.notice(
+        "trace-clock-moved",
+        f"the GPU trace's clock is {found.offset_ns / 1e9:+.1f} s off the log's: the trace was moved to the one place "
+        f"where it fits (correlation {found.correlation:.2f}, {found.margin:.2f} over the next, within "
+        f"{found.uncertainty_s * 1e3:.0f} ms)",
+    )
+
+
 def check_overlap(trace: Trace) -> None:
     """Says so where log and samples do not share any time."""
     ends = trace.calls.select(
@@ -65,11 +86,7 @@ def check_overlap(trace: Trace) -> None:
     begin, end = int(trace.samples["start_ns"].min()), int(trace.samples["end_ns"].max())  # type: ignore[arg-type]
     if begin > last or end < first:
         apart_s = (begin - last if begin > last else first - end) / 1e9
-        trace.quality.notice(
-            "no-overlap",
-            f"the GPU trace and the log's calls lie {apart_s:.0f} s apart: the trace was not used. "
-            "Give a trace of the same run; if its clock was wrong, correct its times",
-        )
+        _bring_together(trace, apart_s)
     elif begin > first or end < last:
         missing_s = max(0, begin - first) / 1e9 + max(0, last - end) / 1e9
         if missing_s > 1.0:

@@ -11,7 +11,7 @@ import pytest
 from gputrace.analysis.diagnose import diagnose
 from gputrace.errors import InputError
 from gputrace.loading import load
-from tests.captures import DATA, change_trace, diagnosis, folder, log_and_trace, write_two_files
+from tests.captures import DATA, change_trace, diagnosis, folder, log_and_trace, read, write_two_files
 
 
 def run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -65,17 +65,26 @@ def test_truncated_gzip_gives_a_partial_report(tmp_path: Path) -> None:
     )
 
 
-def test_trace_of_another_time_is_not_used(tmp_path: Path) -> None:
-    def later(row: dict[str, str]) -> None:
-        row["t_wall_ns"] = str(int(row["t_wall_ns"]) + 10**13)
-        row["cnt_ts_us"] = str(int(row["cnt_ts_us"]) + 10**10)
+def later(row: dict[str, str]) -> None:
+    row["t_wall_ns"] = str(int(row["t_wall_ns"]) + 10**13)
+    row["cnt_ts_us"] = str(int(row["cnt_ts_us"]) + 10**10)
 
-    trace = load([log_and_trace("pageable-heavy")[0], change_trace("pageable-heavy", tmp_path, later)])
+
+def test_another_runs_trace_is_not_used(tmp_path: Path) -> None:
+    trace = load([log_and_trace("one-worker")[0], change_trace("pageable-heavy", tmp_path, later)])
     assert "no-overlap" in codes(trace.quality)
     found = diagnose(trace)
     assert found.gpus[0].copy_only_share is None
     assert found.gpus[0].rx_payload_bytes is None
     assert next(f for f in found.hypotheses if f.id == "pageable-h2d").verdict == "undetermined"
+
+
+def test_a_trace_whose_clock_is_off_is_moved_to_the_log(tmp_path: Path) -> None:
+    trace = load([log_and_trace("pageable-heavy")[0], change_trace("pageable-heavy", tmp_path, later)])
+    assert "trace-clock-moved" in codes(trace.quality)
+    known = read("pageable-heavy").samples["start_ns"][0]
+    assert abs(trace.samples["start_ns"][0] - known) / 1e9 < 0.1
+    assert diagnose(trace).hypotheses[0].id == "pageable-h2d"
 
 
 def test_stdout_alone_says_what_it_can(tmp_path: Path) -> None:

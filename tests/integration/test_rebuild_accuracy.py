@@ -12,10 +12,13 @@ import pytest
 
 from gputrace.loading import load
 from gputrace.simulate.capture import Simulation, play
-from gputrace.simulate.scenarios import PRESETS
+from gputrace.simulate.scenarios import PRESETS, random_scenario
 from gputrace.trace import Trace
 from tests.captures import ROOT, WITH_DOCKER, docker_lines, log_and_trace, read, truth_unlocks_ns, write_two_files
 from tests.integration.test_wrapped_captures import Line, encoded
+
+# One worker makes the cells for both tests.
+pytestmark = pytest.mark.xdist_group("rebuild-accuracy")
 
 TARGET = ROOT / "docs" / "rebuild-accuracy.md"
 HISTORIES = ("M", "Vs", "Vg", "Vd", "V12", "V8")
@@ -30,6 +33,11 @@ WRAPPERS = (
     "journalctl short",
 )
 STREAMS = ("merged", "two files", "stderr", "stdout")
+SEVERAL_FORMS = {
+    "merged": ("plain", "merged"),
+    "two files": ("plain", "two files"),
+    "docker json-file": ("docker json-file", "merged"),
+}
 HEAD = """# How well calls are put together again
 
 Made by `tests/integration/test_rebuild_accuracy.py`. Each cell: calls with the right worker, job, partition and GPU, of
@@ -139,6 +147,21 @@ def real(name: str, into: Path) -> dict[str, Cell]:
     return cells
 
 
+def several_gpus(into: Path) -> dict[str, dict[str, Cell]]:
+    """Logs of several GPUs, whose C++ lines name none: without times of their own, and with."""
+    scenarios = {"2 GPUs": PRESETS["two-gpus"], "4 GPUs": random_scenario(105, gpus=4), "8 GPUs": PRESETS["eight-gpus"]}
+    rows: dict[str, dict[str, Cell]] = {}
+    for name, scenario in scenarios.items():
+        simulation = play(scenario, seed=7)
+        lines = [(line.stream, line.at_ns, line.text) for line in simulation.lines]
+        rows[name] = {}
+        for column, (wrapper, streams) in SEVERAL_FORMS.items():
+            folder = into / f"{name} {column}"
+            folder.mkdir()
+            rows[name][column] = compare(load(write_form(lines, wrapper, streams, folder)), simulation.calls)
+    return rows
+
+
 def test_every_call_is_right_where_times_exist(measured: dict[tuple[str, str, str], Cell]) -> None:
     for (history, wrapper, streams), cell in measured.items():
         if streams in ("merged", "two files"):
@@ -159,6 +182,9 @@ def test_the_document_is_what_is_measured(
     text += "## Simulated: wrappers x streams (build M)\n\n" + table(by_wrapper, STREAMS, "wrapper")
     text += "\n## Simulated: histories x streams (plain)\n\n" + table(by_history, STREAMS, "build")
     text += "\n## Simulated: wrappers x histories (merged)\n\n" + table(by_both, HISTORIES, "wrapper")
+    gpus = several_gpus(tmp_path_factory.mktemp("gpus"))
+    assert all(cells["docker json-file"].right == cells["docker json-file"].total for cells in gpus.values())
+    text += "\n## Simulated: several GPUs in one log\n\n" + table(gpus, tuple(SEVERAL_FORMS), "host")
     text += (
         "\n## Real captures\n\nAgainst the stand-in engine's own clock, with the GPU trace given; stderr alone finds "
         "its clock in the trace.\n\n" + table(by_capture, forms, "capture")
