@@ -244,7 +244,7 @@ def test_findings_come_in_the_order_of_a_call_and_cover_complete_calls_only() ->
     names = [phase.name for phase in found]
     assert names == [name for name in PHASE_NAMES if name in names]
     assert {phase.count for phase in found} == {11}
-    assert {phase.name for phase in found if phase.contains_others} == CONTAINS_OTHERS & set(names)
+    assert {phase.name for phase in found if phase.contains_others} == set(CONTAINS_OTHERS) & set(names)
 
 
 def test_warmup_calls_are_counted_but_have_no_say_in_the_class() -> None:
