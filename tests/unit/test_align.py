@@ -165,9 +165,18 @@ def test_the_rebuild_says_so_where_it_is_not_unique() -> None:
     assert max(trace.calls["lock_ns"].to_list()) < 1e12
 
 
-def test_a_log_with_times_of_its_own_is_not_aligned() -> None:
+def test_a_log_with_times_of_its_own_keeps_them_and_the_trace_moves() -> None:
     plan = aperiodic()
     samples = moved(sampled(plan, USUAL), OFFSET_NS)
     trace = rebuild(Ingested(marks=marks_of(*print_log(plan)), samples=samples))
     assert trace.clock.method == "timeline+tracing"
+    assert [notice.code for notice in trace.quality.notices] == ["trace-clock-moved"]
+    off_ns = samples["start_ns"][0] - trace.samples["start_ns"][0] - OFFSET_NS
+    assert abs(off_ns) < 110 * 1_000_000
+
+
+def test_a_trace_of_a_periodic_run_does_not_move() -> None:
+    plan = periodic()
+    samples = moved(sampled(plan, USUAL), OFFSET_NS)
+    trace = rebuild(Ingested(marks=marks_of(*print_log(plan)), samples=samples))
     assert [notice.code for notice in trace.quality.notices] == ["no-overlap"]
