@@ -141,6 +141,8 @@ def _gaps(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     for gap in gaps.list[:_MOST_GAPS]:
         rate = "" if gap.rx_bytes_per_s is None else f"rx {_gb(gap.rx_bytes_per_s)} GB/s"
         where = f"call {gap.call}, {gap.phase}" if gap.call is not None else "between calls"
+        if len(diagnosis.gpus) > 1:
+            where = f"GPU {gap.gpu}, {where}"
         table.add_row(
             f"{gap.duration_ms / 1e3:.1f} s at {(gap.start_ns - begin) / 1e9:.1f} s",
             gap.cause,
