@@ -21,7 +21,7 @@ from tests.integration.test_wrapped_captures import Line, encoded
 pytestmark = pytest.mark.xdist_group("rebuild-accuracy")
 
 TARGET = ROOT / "docs" / "rebuild-accuracy.md"
-HISTORIES = ("M", "Vs", "Vg", "Vd", "V12", "V8")
+HISTORIES = ("M", "Vs", "Vg", "Vd", "V12", "V9b", "V9a", "V8")
 WRAPPERS = (
     "plain",
     "docker json-file",
@@ -43,9 +43,10 @@ HEAD = """# How well calls are put together again
 Made by `tests/integration/test_rebuild_accuracy.py`. Each cell: calls with the right worker, job, partition and GPU, of
 all complete calls; then the error of the unlock's time (median / worst, ms). Simulated: one GPU, two workers, 40 calls,
 pageable copies (`gputrace simulate pageable`, with the lines of that build). M is the build of 2026-03-13 and later, Vs
-the one of the articles' hunt, V8 to Vg those before: they print no line for the mutex, so an unlock is known only as
-well as the lines around it say. Without a time for the unlock (stderr without the GPU trace; stdout, whose calls have
-no C++ lines) only the counts are given.
+that of the hunt which `sample_logs/told-story` tells, V8 to Vg those before: they print no line for the mutex, so an
+unlock is known only as well as the lines around it say. V4, the first, names no partition in TIMELINE: there is nothing
+to compare with. Without a time for the unlock (stderr without the GPU trace; stdout, whose calls have no C++ lines) only
+the counts are given.
 
 """
 
