@@ -45,8 +45,8 @@ all complete calls; then the error of the unlock's time (median / worst, ms). Si
 pageable copies (`gputrace simulate pageable`, with the lines of that build). M is the build of 2026-03-13 and later, Vs
 that of the hunt which `sample_logs/told-story` tells, V8 to Vg those before: they print no line for the mutex, so an
 unlock is known only as well as the lines around it say. V4, the first, names no partition in TIMELINE: there is nothing
-to compare with. Without a time for the unlock (stderr without the GPU trace; stdout, whose calls have no C++ lines) only
-the counts are given.
+to compare with. Without a time for the unlock (stderr without the GPU trace; stdout, whose calls have no C++ lines)
+only the counts are given.
 
 """
 
