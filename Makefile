@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint bench screenshots samples browser clean
+.PHONY: demo test lint bench browser clean
 
 demo: $(STAMP)
 	$(BIN)/gputrace report sample_logs/h200-pageable --html demo-report.html --force

@@ -7,7 +7,7 @@ before 2026-03-13 print neither: there a block begins with the first GPU line an
 from dataclasses import dataclass, field
 
 from gputrace.rebuild.separate import interleaved, separate
-from gputrace.rebuild.sequence import Sequence
+from gputrace.rebuild.sequence import FIGURES_OF, Sequence
 from gputrace.rebuild.timebounds import TimeBounds
 
 NTT_H_PARTS = ("d_b_alloc", "ntt_kernels", "coset_intt_sync", "msm_init", "msm_invoke", "msm_dtor")
@@ -77,16 +77,6 @@ class Block:
         return None
 
 
-_NUMBERS = {
-    "mutex_acquired": ("pre_lock_cpu_ms", "mutex_wait_ms"),
-    "ntt_msm_h": ("ntt_msm_h_ms",),
-    "barrier_wait": ("barrier_wait_ms",),
-    "batch_add": ("batch_add_ms",),
-    "tail_msm": ("tail_msm_ms", "gpu_total_ms"),
-    "mutex_released": ("mutex_held_ms", "total_start_fn_ms"),
-}
-
-
 @dataclass(frozen=True)
 class MutexLine:
     """One line printed under the GPU mutex. `ms` has its figures; `circuit` those of an ntt_h line."""
@@ -120,7 +110,7 @@ def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> list[Block]:
 def _mutex_lines(sequence: Sequence) -> list[MutexLine]:
     marks = sequence.of(*RANK)
     parts = (*NTT_H_PARTS, "total")
-    keys = [key for own in _NUMBERS.values() for key in own]
+    keys = [key for own in FIGURES_OF.values() for key in own]
     head = ("event", "order", "restart", "source", "line", "arrival_ns", "gpu_tid")
     found = []
     for event, order, restart, source, line, arrival_ns, tid, *numbers in marks.select(

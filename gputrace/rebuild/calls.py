@@ -94,15 +94,20 @@ def time_bounds(sequence: Sequence, epochs: dict[int, Epoch]) -> TimeBounds:
     return TimeBounds.of(known)
 
 
-def assemble(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -> list[Call]:
-    """All calls in order of their blocks; attempts without a block (or with the log's end in it) come last."""
+def assemble(
+    blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds, arrival_error_ms: float = JITTER_MS
+) -> list[Call]:
+    """All calls in order of their blocks; attempts without a block (or with the log's end in it) come last.
+
+    `arrival_error_ms` is by how much a line's arrival may miss its writing.
+    """
     bound = bind_blocks(blocks, attempts, bounds)
     taken = {index for index, _ in bound if index is not None}
     calls = [
         Call(block, attempts[index] if index is not None else None, residual)
         for block, (index, residual) in zip(blocks, bound, strict=True)
     ]
-    _time_blocks(calls, bounds)
+    _time_blocks(calls, bounds, arrival_error_ms)
     calls += [Call(None, attempt) for i, attempt in enumerate(attempts) if i not in taken]
     for call in calls:
         if call.block is None and call.attempt is not None:
@@ -111,7 +116,7 @@ def assemble(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -
     return calls
 
 
-def _time_blocks(calls: list[Call], bounds: TimeBounds) -> None:
+def _time_blocks(calls: list[Call], bounds: TimeBounds, arrival_error_ms: float) -> None:
     """Lock and unlock of every block, by the best source that there is."""
     latest: dict[int, Call] = {}
     for call in calls:
@@ -121,7 +126,7 @@ def _time_blocks(calls: list[Call], bounds: TimeBounds) -> None:
             continue
         found = (
             _lock_of_attempt(call, bounds)
-            or _lock_of_arrivals(call.block)
+            or _lock_of_arrivals(call.block, arrival_error_ms)
             or _lock_of_holder(call.block, previous)
             or _lock_of_bounds(call.block, bounds)
         )
@@ -159,11 +164,11 @@ def _lock_of_attempt(call: Call, bounds: TimeBounds) -> _Lock | None:
     return min(max(forward, earliest), max(forward, latest)), JITTER_MS
 
 
-def _lock_of_arrivals(block: Block) -> _Lock | None:
+def _lock_of_arrivals(block: Block, error_ms: float) -> _Lock | None:
     if "mutex_acquired" in block.arrivals:
-        return float(block.arrivals["mutex_acquired"]), JITTER_MS
+        return float(block.arrivals["mutex_acquired"]), error_ms
     if block.arrivals and block.held_ms is not None:
-        return max(block.arrivals.values()) - (block.held_ms + 0.5) * 1e6, JITTER_MS
+        return max(block.arrivals.values()) - (block.held_ms + 0.5) * 1e6, error_ms
     return None
 
 

@@ -15,6 +15,7 @@ from gputrace.rebuild.gpus import infer_gpus, map_gpus
 from gputrace.rebuild.on_trace import align_with_samples, check_overlap, place_without_times
 from gputrace.rebuild.sequence import Sequence, to_sequence
 from gputrace.rebuild.syntheses import collect_syntheses
+from gputrace.rebuild.timebounds import JITTER_MS
 from gputrace.trace import Clock, Trace
 
 
@@ -61,7 +62,9 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
     attempts = collect_attempts(sequence, epochs)
     bounds = time_bounds(sequence, epochs)
     blocks = collect_blocks(sequence, bounds)
-    calls = assemble(blocks, attempts, bounds)
+    # A stamp in whole seconds says no more than the second.
+    arrival_error_ms = max(JITTER_MS, ingested.arrival_resolution_ns / 1e6)
+    calls = assemble(blocks, attempts, bounds, arrival_error_ms)
     placement = place_without_times(calls, trace.samples) if not bounds.orders else None
     attach_floating(sequence, calls, bounds)
     inferred = infer_gpus(calls)
@@ -72,7 +75,7 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
         )
     trace.clock = clock_of(epochs, spoken=sequence.frame["log_ns"].count() > 0)
     if not epochs:
-        trace.clock = placement or _clock_without_pairs(sequence)
+        trace.clock = placement or _clock_without_pairs(sequence, arrival_error_ms)
     trace.syntheses = collect_syntheses(sequence, epochs)
     trace.calls = calls_frame(calls, trace.syntheses, failed_partitions(sequence))
     trace.phases = phases_frame(calls, trace.calls)
@@ -83,9 +86,9 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
     check_overlap(trace)
 
 
-def _clock_without_pairs(sequence: Sequence) -> Clock:
+def _clock_without_pairs(sequence: Sequence, arrival_error_ms: float) -> Clock:
     if sequence.frame["arrival_ns"].count():
-        return Clock(method="wrapper", unique=True, uncertainty_s=0.005)
+        return Clock(method="wrapper", unique=True, uncertainty_s=arrival_error_ms / 1e3)
     if sequence.frame["log_ns"].count() and not sequence.of("SYNTH_START", "GPU_START").height:
         # Tracing lines alone carry their own times.
         return Clock(method="timeline+tracing", unique=True, uncertainty_s=0.001)

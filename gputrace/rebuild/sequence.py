@@ -41,7 +41,7 @@ NUMBER_KEYS = (
     "total_overhead_ms",
 )
 # Without all of these figures a line says nothing that can be used: it was damaged.
-_FIGURES_OF = {
+FIGURES_OF = {
     "mutex_acquired": ("pre_lock_cpu_ms", "mutex_wait_ms"),
     "ntt_msm_h": ("ntt_msm_h_ms",),
     "barrier_wait": ("barrier_wait_ms",),
@@ -103,7 +103,7 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
     )
     damaged = pl.any_horizontal(
         (pl.col("event") == event) & pl.any_horizontal(pl.col(figures).is_null())
-        for event, figures in _FIGURES_OF.items()
+        for event, figures in FIGURES_OF.items()
     )
     whole = frame.filter(~damaged.fill_null(False))
     return Sequence(whole.with_columns(_restarts(whole).alias("restart")), frame.height - whole.height)

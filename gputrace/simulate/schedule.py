@@ -227,10 +227,6 @@ class Schedule:
         """Calls that got the mutex, in order of locks."""
         return sorted((c for c in self.calls if not math.isnan(c.lock)), key=lambda call: call.lock)
 
-    def synthesis_of(self, call: CallRecord) -> SynthesisRecord:
-        """The synthesis that a call proves."""
-        return next(s for s in self.syntheses if s.index == call.index)
-
     @property
     def end(self) -> float:
         """When the last thing happened."""

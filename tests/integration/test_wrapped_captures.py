@@ -14,6 +14,7 @@ import pytest
 
 from gputrace.ingest.inputs import ingest
 from gputrace.loading import load
+from gputrace.rebuild.rebuild import rebuild
 from gputrace.trace import Trace
 from tests.captures import DATA, WITH_DOCKER, docker_lines
 
@@ -418,6 +419,9 @@ def test_whole_seconds_are_used_only_where_there_is_nothing_else(tmp_path: Path)
     assert c_only.arrival_resolution_ns == 10**9
     for got in (with_offsets, c_only):
         assert [notice.code for notice in got.quality.notices] == ["arrival-coarse"]
+    placed = rebuild(c_only)
+    assert (placed.clock.method, placed.clock.uncertainty_s) == ("wrapper", 1.0)
+    assert placed.calls.drop_nulls("lock_ns")["uncertainty_ms"].min() == 1000.0
 
 
 def test_stamps_of_batches_are_not_believed(tmp_path: Path) -> None:
