@@ -174,6 +174,75 @@ class HypothesisFinding:
     next_step: str = ""
 
 
+@dataclass(frozen=True)
+class Regime:
+    """A stretch of the run in which the phases behave alike. `reason` says what changed where it begins.
+
+    `verdicts` are those on its own calls alone; `main_cause` is the supported cause that lost most in it, None where
+    there is none.
+    """
+
+    start_ns: int
+    end_ns: int
+    calls: int
+    label: str
+    reason: str
+    phase_medians_ms: dict[str, float]
+    main_cause: str | None
+    verdicts: dict[str, Verdict]
+    lost_s: float | None = None
+    duration_s: float | None = None
+    bistable: bool = False
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The most calls a second that one resource could sustain at this run's service times.
+
+    `resource` is mutex, cpp-pool, synthesis, pcie or worker-loop; `servers` how many work at once; `service_ms` the
+    mean time that one call takes of one of them; `busy_share` of them in the window, 0..1.
+    """
+
+    resource: str
+    servers: float
+    service_ms: float
+    busy_share: float | None
+    max_calls_per_s: float
+    what: str
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One quantity under a scenario: `now` measured, `replay` the model on the run unchanged, `predicted` low..high."""
+
+    now: float | None
+    replay: float | None
+    predicted: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What a change to the pipeline is predicted to do; `level` is what the intervals are meant to cover.
+
+    `saved_s`: seconds by which these same calls would be done sooner (negative: later). `limited_by`: the resource that
+    sets the rate then. `notes` say what the prediction leans on, most important first.
+    """
+
+    scenario: str
+    title: str
+    calls_per_s: Effect
+    mutex_held_ms_median: Effect
+    compute_share: Effect
+    saved_s: float | None
+    saved_s_low: float | None
+    saved_s_high: float | None
+    limited_by: str
+    level: float = 0.8
+    notes: tuple[str, ...] = ()
+
+
 @dataclass
 class Diagnosis:
     """Everything that a report shows. `states` and `blame` are the frames behind the numbers.
@@ -192,6 +261,9 @@ class Diagnosis:
     phases: tuple[PhaseFinding, ...] = ()
     gaps: Gaps = field(default_factory=lambda: Gaps(threshold_ms=500.0))
     hypotheses: tuple[HypothesisFinding, ...] = ()
+    regimes: tuple[Regime, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    what_if: tuple[WhatIf, ...] = ()
     states: pl.DataFrame = field(default_factory=pl.DataFrame)
     blame: pl.DataFrame = field(default_factory=pl.DataFrame)
     call_bytes: pl.DataFrame = field(default_factory=pl.DataFrame)

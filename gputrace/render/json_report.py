@@ -50,11 +50,11 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "calls": asdict(diagnosis.calls),
         "jobs": [asdict(job) for job in diagnosis.jobs],
         "phases": phases,
-        "regimes": [],
+        "regimes": _plain([asdict(regime) for regime in diagnosis.regimes], clocked),
         "gaps": _plain(asdict(diagnosis.gaps), clocked),
         "hypotheses": [asdict(finding) for finding in diagnosis.hypotheses],
-        "bounds": [],
-        "what_if": [],
+        "bounds": [asdict(bound) for bound in diagnosis.bounds],
+        "what_if": [asdict(effect) for effect in diagnosis.what_if],
     }
     if calls:
         report["calls_list"] = _plain(_calls_list(trace), clocked)
