@@ -103,15 +103,16 @@ class Mutex:
 
 
 class Shared:
-    """Tasks that go on together, each at a rate that may change while it runs.
+    """Tasks that go on together, each at a rate that may change while it runs; beyond `servers` they queue, in order.
 
     `rate(kind, n)` is the speed of a task of that kind while `n` tasks run here; a task has as much to do as it would
     take in seconds at speed 1. Who changes what the rate depends on calls `changing()` first and `changed()` after.
     """
 
-    def __init__(self, loop: Loop, rate: Callable[[str, int], float]) -> None:
+    def __init__(self, loop: Loop, rate: Callable[[str, int], float], servers: int | None = None) -> None:
         self._loop = loop
         self._rate = rate
+        self._servers = servers
         self._left: dict[Event, float] = {}
         self._kind: dict[Event, str] = {}
         self._since = 0.0
@@ -140,19 +141,23 @@ class Shared:
         elapsed = self._loop.now - self._since
         self._since = self._loop.now
         if elapsed > 0:
-            n = len(self._left)
-            for task in self._left:
-                self._left[task] -= elapsed * self._rate(self._kind[task], n)
+            running = self._running()
+            for task in running:
+                self._left[task] -= elapsed * self._rate(self._kind[task], len(running))
 
     def changed(self) -> None:
         """Ends what is done and plans the next end at the rates that hold from now."""
         for task in [task for task, left in self._left.items() if left <= _NOTHING]:
             self._end(task)
         self._version += 1
-        version, n = self._version, len(self._left)
-        ends = [left / rate for task, left in self._left.items() if (rate := self._rate(self._kind[task], n)) > 0]
+        version, running = self._version, self._running()
+        rates = {task: self._rate(self._kind[task], len(running)) for task in running}
+        ends = [self._left[task] / rate for task, rate in rates.items() if rate > 0]
         if ends:
             self._loop.at(self._loop.now + min(ends), lambda: self._due(version))
+
+    def _running(self) -> list[Event]:
+        return list(itertools.islice(self._left, self._servers))
 
     def _due(self, version: int) -> None:
         if version == self._version:

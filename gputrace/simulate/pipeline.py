@@ -50,7 +50,8 @@ class _Pipeline:
         self._driver = Mutex(loop)
         self._tracker = Mutex(loop)
         self._freeing = Mutex(loop)
-        self._pool = Shared(loop, self._pool_rate)
+        servers = max(1, int(limits.pool_threads // limits.threads_per_task))
+        self._pool = Shared(loop, self._pool_rate, servers if limits.pool_order == "fifo" else None)
         self._device = Shared(loop, self._device_rate)
         loop.at(limits.start_up, self._dispatch)
 
@@ -118,18 +119,28 @@ class _Pipeline:
         self._pick_up()
         self._dispatch()
 
-    def _place_free(self) -> None:
-        self._in_flight -= 1
-        self._dispatch()
+    def _place_free(self, when: str) -> None:
+        """Gives up a partition's place, if that is what happens at this point."""
+        if self.limits.place_freed == when:
+            self._in_flight -= 1
+            self._dispatch()
 
     # Workers.
 
     def _pick_up(self) -> None:
         while self._queue and self._idle:
-            worker, synthesis = self._idle.popleft(), self._queue.popleft()
+            worker, synthesis = self._idle.popleft(), self._next_queued()
             call = CallRecord(synthesis.index, synthesis.work, worker // self.limits.workers_per_gpu, worker)
             self.schedule.calls.append(call)
             self.loop.start(self._pass(call))
+
+    def _next_queued(self) -> SynthesisRecord:
+        if self.limits.queue_order == "fifo":
+            return self._queue.popleft()
+        # Partitions are numbered in order of their jobs.
+        chosen = min(self._queue, key=lambda synthesis: synthesis.index)
+        self._queue.remove(chosen)
+        return chosen
 
     def _worker_free(self, worker: int) -> None:
         self._idle.append(worker)
@@ -140,12 +151,14 @@ class _Pipeline:
         work, limits = call.work, self.limits
         yield limits.wake_up
         call.pickup = self.loop.now
+        self._place_free("pickup")
         yield work.hot_path
         call.started = self.loop.now
         if (work.job, work.attempt) in self._failed:
             call.started, call.skipped = math.nan, True
             call.outcome = "skipped"
-            self._place_free()
+            self._place_free("returned")
+            self._place_free("finalised")
             self._worker_free(call.worker)
             return
         yield work.spawn
@@ -156,9 +169,10 @@ class _Pipeline:
         else:
             yield from self._split_call(call, joined)
         call.returned = self.loop.now
+        self._place_free("returned")
         if call.outcome in ("ntt", "batch_add", "tail"):
             self._failed.add((work.job, work.attempt))
-            self._place_free()
+            self._place_free("finalised")
         else:
             self.loop.start(self._finalise(call, joined))
             if not limits.split_api:
@@ -297,7 +311,7 @@ class _Pipeline:
         yield work.process
         call.finalised = self.loop.now
         self._tracker.release()
-        self._place_free()
+        self._place_free("finalised")
 
     def _free(self, call: CallRecord) -> Process:
         yield self._freeing.acquire()

@@ -60,6 +60,11 @@ class Limits:
     `copy_slowdown` and `prep_slowdown` are what each running synthesis adds to the duration of a pageable copy and of
     prep_msm and b_g2_msm (0.05: ten syntheses make it half as long again). While a pinned buffer is being allocated
     (`allocate` seconds each, one after another), d_b_alloc, NTT and MSM phases go on at `allocation_rate`.
+
+    `pool_order` is how the C++ pool serves prep_msm and b_g2_msm: fifo (a parallel loop takes all threads of a task and
+    those behind it wait: what sppark's pool does, and what real captures show) or shared (all go on, each slower).
+    `queue_order`: which synthesised partition a worker takes: fifo, or the first of its job (partition). `place_freed`
+    says when a partition gives up its place among those in flight: pickup, returned or finalised.
     """
 
     gpus: int = 1
@@ -68,6 +73,9 @@ class Limits:
     in_flight: int = 24
     pool_threads: float = 6.0
     threads_per_task: float = 6.0
+    pool_order: str = "fifo"
+    queue_order: str = "fifo"
+    place_freed: str = "finalised"
     fifo_mutex: bool = True
     copy_slowdown: float = 0.0
     prep_slowdown: float = 0.0

@@ -103,15 +103,43 @@ def test_syntheses_are_held_back() -> None:
     assert all(s.start in finished for s in schedule.syntheses[20:])
 
 
+@pytest.mark.parametrize(("freed", "attribute"), [("pickup", "pickup"), ("returned", "returned")])
+def test_places_are_given_up_where_the_engine_does(freed: str, attribute: str) -> None:
+    schedule = simulate(works(60), Limits(parallel_syntheses=5, in_flight=7, place_freed=freed))
+    given_up = {getattr(call, attribute) for call in schedule.calls}
+    assert all(s.start in given_up for s in schedule.syntheses[20:])
+
+
+def test_workers_take_the_first_partition_of_a_job_if_so_ordered() -> None:
+    spread = [replace(work, synth=30.0 - index % 7) for index, work in enumerate(works(60))]
+    by_partition = simulate(spread, Limits(queue_order="partition"))
+    in_order = simulate(spread, Limits())
+    waiting = [[s.index for s in by_partition.syntheses if s.queued <= c.pickup] for c in by_partition.calls]
+    taken: set[int] = set()
+    for call, queued in zip(by_partition.calls, waiting, strict=True):
+        assert call.index == min(set(queued) - taken)
+        taken.add(call.index)
+    assert [c.index for c in in_order.calls] != [c.index for c in by_partition.calls]
+
+
 def test_a_starved_gpu_waits_for_syntheses() -> None:
     schedule = played("starved").runs[0].schedule
     assert sum(call.mutex_held for call in schedule.calls) < 0.5 * schedule.end
     assert schedule.calls_per_s == pytest.approx(3 / 9.0, rel=0.1)
 
 
-def test_the_pool_is_shared_and_never_idles_on_work() -> None:
+def test_the_pool_serves_tasks_in_order() -> None:
     work = CallWork("", 0, synth=1.0, prep_msm=0.5, b_g2_msm=0.25)
-    narrow = Limits(parallel_syntheses=2, in_flight=2)
+    pair = simulate(works(2, work), Limits(parallel_syntheses=2, in_flight=2))
+    begin = pair.calls[0].split_end
+    assert [call.prep_end - begin for call in pair.calls] == pytest.approx([0.5, 1.0])
+    # The first G2 MSM came when the second preparation was already waiting.
+    assert [call.b_g2_end - begin for call in pair.calls] == pytest.approx([1.25, 1.5])
+
+
+def test_a_shared_pool_never_idles_on_work() -> None:
+    work = CallWork("", 0, synth=1.0, prep_msm=0.5, b_g2_msm=0.25)
+    narrow = Limits(parallel_syntheses=2, in_flight=2, pool_order="shared")
     pair = simulate(works(2, work), narrow)
     begin = pair.calls[0].split_end
     assert [call.prep_end - begin for call in pair.calls] == pytest.approx([1.0, 1.0])
