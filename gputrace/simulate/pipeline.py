@@ -13,6 +13,7 @@ import math
 import random
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import partial
 
 from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared
 from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule, SynthesisRecord
@@ -43,7 +44,11 @@ class _Pipeline:
         self._warm: set[int] = set()
         self._domain: dict[int, int] = {}
         self._queue: deque[SynthesisRecord] = deque()
-        self._idle = deque(range(limits.gpus * limits.workers_per_gpu))
+        workers = limits.gpus * limits.workers_per_gpu
+        late = limits.workers_ready[:workers]
+        self._idle = deque(range(len(late), workers))
+        for worker, ready in enumerate(late):
+            loop.at(ready, partial(self._worker_free, worker))
         fair = None if limits.fifo_mutex else rng
         n_mutexes = 1 if limits.whole_call_mutex else limits.gpus
         self._mutexes = [Mutex(loop, limits.handover, fair) for _ in range(n_mutexes)]
@@ -81,8 +86,12 @@ class _Pipeline:
     def _dispatch(self) -> None:
         """Starts syntheses while there is a place; a partition that is not there yet holds up those behind it."""
         limits = self.limits
-        while self._works and self._running < limits.parallel_syntheses and self._in_flight < limits.in_flight:
+        while self._works:
             index, work = self._works[0]
+            if self._running >= (work.parallel_syntheses or limits.parallel_syntheses):
+                return
+            if self._in_flight >= (work.in_flight or limits.in_flight):
+                return
             if work.arrives > self.loop.now:
                 self.loop.at(work.arrives, self._dispatch)
                 return

@@ -15,7 +15,9 @@ class CallWork:
 
     The six NTT phases are per circuit; `constraints` and `domain_log2` are a circuit's size, for what is copied.
     `prep_msm` and `b_g2_msm` are what they take with their threads to themselves.
-    `pre_lock` counts from the entry and includes `setup`. `fails` is None, ntt, batch_add, tail or finalize.
+    `pre_lock` counts from the entry and includes `setup`. `fails` is None, ntt, batch_add, tail or finalize. Where
+    limits changed during a run, `parallel_syntheses` and `in_flight` say how many there may be when this one begins
+    (0: the limits of the run).
     """
 
     job: str
@@ -23,6 +25,8 @@ class CallWork:
     kind: str = "porep-c2"
     attempt: int = 0
     arrives: float = 0.0
+    parallel_syntheses: int = 0
+    in_flight: int = 0
     pinned: bool = False
     new_buffers: int = 0
     num_circuits: int = 1
@@ -64,7 +68,8 @@ class Limits:
     `pool_order` is how the C++ pool serves prep_msm and b_g2_msm: fifo (a parallel loop takes all threads of a task and
     those behind it wait: what sppark's pool does, and what real captures show) or shared (all go on, each slower).
     `queue_order`: which synthesised partition a worker takes: fifo, or the first of its job (partition). `place_freed`
-    says when a partition gives up its place among those in flight: pickup, returned or finalised.
+    says when a partition gives up its place among those in flight: pickup, returned or finalised. `workers_ready`: when
+    each worker first looks for work (those beyond it: at once).
     """
 
     gpus: int = 1
@@ -76,6 +81,7 @@ class Limits:
     pool_order: str = "fifo"
     queue_order: str = "fifo"
     place_freed: str = "finalised"
+    workers_ready: tuple[float, ...] = ()
     fifo_mutex: bool = True
     copy_slowdown: float = 0.0
     prep_slowdown: float = 0.0
