@@ -61,6 +61,10 @@ class Loop:
             self.now, _, action = heapq.heappop(self._heap)
             action()
 
+    def stop(self) -> None:
+        """Forgets what is still to do."""
+        self._heap.clear()
+
     def _step(self, process: Process) -> None:
         wanted = next(process, None)
         if isinstance(wanted, Event):

@@ -19,9 +19,14 @@ from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared
 from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule, SynthesisRecord
 
 
-def simulate(works: Sequence[CallWork], limits: Limits, seed: int = 0, until: float = math.inf) -> Schedule:
-    """The schedule of these partitions, synthesised in the order given; what runs at `until` stays open."""
-    pipeline = _Pipeline(works, limits, random.Random(f"pipeline {seed}"))
+def simulate(
+    works: Sequence[CallWork], limits: Limits, seed: int = 0, until: float = math.inf, calls: int | None = None
+) -> Schedule:
+    """The schedule of these partitions, synthesised in the order given.
+
+    What runs at `until`, or when `calls` calls have given the mutex back, stays open.
+    """
+    pipeline = _Pipeline(works, limits, random.Random(f"pipeline {seed}"), calls)
     pipeline.loop.run(until)
     for call in pipeline.schedule.calls:
         if call.outcome == "ok" and math.isnan(call.finalised):
@@ -32,11 +37,14 @@ def simulate(works: Sequence[CallWork], limits: Limits, seed: int = 0, until: fl
 class _Pipeline:
     """The state while a schedule is made."""
 
-    def __init__(self, works: Sequence[CallWork], limits: Limits, rng: random.Random) -> None:
+    def __init__(
+        self, works: Sequence[CallWork], limits: Limits, rng: random.Random, most_calls: int | None = None
+    ) -> None:
         self.loop = loop = Loop()
         self.limits = limits
         self.schedule = Schedule(limits, dict(Counter((work.job, work.attempt) for work in works)))
         self._works = deque(enumerate(works))
+        self._calls_left = most_calls
         self._running = 0
         self._in_flight = 0
         self._allocating = 0
@@ -202,6 +210,7 @@ class _Pipeline:
         yield from self._on_gpu(call, prep)
         call.unlock = self.loop.now
         mutex.release()
+        self._count_call()
         if not self.limits.split_api:
             yield joined
         yield work.release_abc
@@ -220,7 +229,14 @@ class _Pipeline:
         yield joined
         call.unlock = self.loop.now
         mutex.release()
+        self._count_call()
         yield work.release_abc
+
+    def _count_call(self) -> None:
+        if self._calls_left is not None:
+            self._calls_left -= 1
+            if self._calls_left == 0:
+                self.loop.stop()
 
     # The GPU thread.
 
@@ -255,7 +271,8 @@ class _Pipeline:
                     return
         yield limits.ntt_tail
         call.ntt_end = loop.now
-        yield prep
+        if limits.barrier:
+            yield prep
         yield limits.wake_up
         call.barrier_end = loop.now
         call.add_span("barrier_wait", call.ntt_end, loop.now)

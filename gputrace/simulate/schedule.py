@@ -69,7 +69,8 @@ class Limits:
     those behind it wait: what sppark's pool does, and what real captures show) or shared (all go on, each slower).
     `queue_order`: which synthesised partition a worker takes: fifo, or the first of its job (partition). `place_freed`
     says when a partition gives up its place among those in flight: pickup, returned or finalised. `workers_ready`: when
-    each worker first looks for work (those beyond it: at once).
+    each worker first looks for work (those beyond it: at once). Without `barrier` the GPU thread does not wait for
+    prep_msm.
     """
 
     gpus: int = 1
@@ -82,6 +83,7 @@ class Limits:
     queue_order: str = "fifo"
     place_freed: str = "finalised"
     workers_ready: tuple[float, ...] = ()
+    barrier: bool = True
     fifo_mutex: bool = True
     copy_slowdown: float = 0.0
     prep_slowdown: float = 0.0

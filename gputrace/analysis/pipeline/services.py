@@ -42,11 +42,13 @@ class Services:
     """A run as the model takes it.
 
     `works` are in the order of their syntheses, with prep_msm, b_g2_msm and a pageable copy as long as they lasted
-    beside `beside_pool` and `beside_copy` running syntheses. `seen` says which of them an observed call stands behind.
+    beside `beside_pool` and `beside_copy` running syntheses. `seen` says which of them an observed call stands behind,
+    `bursting` in which of them pinned buffers were being allocated.
     """
 
     works: tuple[CallWork, ...]
     seen: tuple[bool, ...]
+    bursting: tuple[bool, ...]
     beside_pool: tuple[float, ...]
     beside_copy: tuple[float, ...]
     limits: Limits
@@ -93,6 +95,7 @@ def services(seen: Observed, pool_order: str = "fifo") -> Services:
     return Services(
         tuple(works),
         tuple(is_own for _, is_own in calls),
+        tuple(seen.calls[n].bursting for n, _ in calls),
         tuple(float(beside_pool[n]) for n, _ in calls),
         tuple(float(beside_copy[n]) for n, _ in calls),
         limits,

@@ -1,0 +1,256 @@
+"""What a scenario does, with an interval: the run's own services, changed, through the model.
+
+The interval has four parts, added as variances of the logarithm of the rate:
+
+- the calls seen are a sample, and those of the changed run will be another: twice the variance over local block
+  bootstrap resamples of the calls (Paparoditis and Politis 2002: blocks of calls are drawn from the neighbourhood of
+  their place, so that a run that changes over time keeps its course); the slowdowns by syntheses are drawn with their
+  standard errors in the same resamples;
+- the error of the replay on the unchanged run;
+- the pool's level: what its tasks take varies over a run by more than their own spread explains (other load on the
+  host), and a rate that rests on the pool is no surer than that;
+- a saturated host: where the CPU was busy all the time, what rests on it differs from run to run. Three captures under
+  the same load (pageable, pinned, and the heavy part of light-then-heavy) did 0.624, 0.539 and 0.522 calls a second by
+  the same pool: 0.094 as a standard deviation of the logarithm, 0.14 for an interval from three (Student's t);
+- a resource made busier than this run ever saw it: `_EXTRAPOLATION` per unit of share, in proportion to how much the
+  rate depends on it. That factor is a judgement, not a measurement.
+"""
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gputrace.analysis.diagnosis import Effect, WhatIf
+from gputrace.analysis.pipeline.busy import LOOP, MUTEX, POOL, SYNTHESIS, Window, busy_shares, limiting
+from gputrace.analysis.pipeline.changes import Facts, Scenario, Setting, usual_durations
+from gputrace.analysis.pipeline.observe import Observed
+from gputrace.analysis.pipeline.replay import ReplayError, first_calls
+from gputrace.analysis.pipeline.services import Services
+from gputrace.simulate.pipeline import simulate
+from gputrace.simulate.schedule import CallWork, Limits
+
+LEVEL = 0.8
+_Z = statistics.NormalDist().inv_cdf(0.5 + LEVEL / 2)
+_EXTRAPOLATION = 0.2
+_SATURATED_CPU, _BETWEEN_RUNS = 0.95, 0.138
+_BLOCK, _REACH = 4, 12
+_LEVEL_BLOCK = 8
+_NOT_OURS = ("job", "partition", "attempt", "arrives", "parallel_syntheses", "in_flight")
+_SPOKEN = {
+    MUTEX: "the GPU mutex", POOL: "the C++ pool (prep_msm and b_g2_msm)", SYNTHESIS: "the syntheses",
+    LOOP: "the workers' loop",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, ready for what-ifs: what was seen, its services, and how well the model replays it.
+
+    `copy_bytes` is what a call copies of a/b/c and `line_rate` payload bytes/s; None where they were not measured.
+    """
+
+    seen: Observed
+    own: Services
+    error: ReplayError
+    calls_per_s: float
+    held_median_s: float
+    compute_share: float | None
+    copy_bytes: float | None
+    line_rate_bytes_per_s: float | None
+    host_cpu_share: float | None = None
+
+    @property
+    def drained(self) -> bool:
+        """Whether the log goes on until the last synthesised partition was taken."""
+        return all(s.queued is not None and s.picked_up is not None for s in self.seen.syntheses)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    rate: float
+    held_s: float
+    shares: dict[str, float]
+
+
+def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 40, seed: int = 0) -> tuple[WhatIf, ...]:
+    """Predictions, most seconds saved first."""
+    unchanged = _outcome(run, _setting(run, *run.own.bare()))
+    resampled = [_resample(run, random.Random(f"{seed} {n}")) for n in range(draws)]
+    found = [_predict(run, scenario, unchanged, resampled) for scenario in scenarios]
+    return tuple(sorted(found, key=lambda one: -(one.saved_s or 0.0)))
+
+
+def _predict(
+    run: Run, scenario: Scenario, unchanged: _Outcome, resampled: list[tuple[list[CallWork], Limits]]
+) -> WhatIf:
+    facts, notes = _facts(run)
+    setting = scenario.apply(_setting(run, *run.own.bare()), facts)
+    changed = _outcome(run, setting)
+    drawn = [_outcome(run, scenario.apply(_setting(run, *one), facts)) for one in resampled]
+    # What the model gets wrong on the run itself it is taken to get wrong here too.
+    scale = run.calls_per_s / unchanged.rate
+    predicted = changed.rate * scale
+    spread = statistics.pstdev([math.log(one.rate) for one in drawn])
+    variance = 2 * spread**2 + run.error.rate**2
+    more, said = _extrapolated(run, setting, unchanged, changed)
+    variance += more
+    low, high = (predicted * math.exp(sign * _Z * math.sqrt(variance)) for sign in (-1, 1))
+    limited_by = limiting(changed.shares, any(work.arrives > 0 for work in run.own.works))
+    rate = Effect(run.calls_per_s, unchanged.rate, predicted, low, high)
+    held = _held(run, unchanged, changed, drawn)
+    return WhatIf(
+        scenario=scenario.name,
+        title=scenario.title,
+        calls_per_s=rate,
+        mutex_held_ms_median=held,
+        compute_share=_share(run.compute_share, rate),
+        saved_s=_saved(run, predicted),
+        saved_s_low=_saved(run, low),
+        saved_s_high=_saved(run, high),
+        limited_by=limited_by,
+        level=LEVEL,
+        notes=tuple(_verdict(rate, limited_by) + said + notes),
+    )
+
+
+def _held(run: Run, unchanged: _Outcome, changed: _Outcome, drawn: list[_Outcome]) -> Effect:
+    """The median hold, ms; its interval is that of the resamples, for a sample of calls and another one."""
+    scale = 1e3 * run.held_median_s / unchanged.held_s
+    cuts = statistics.quantiles([one.held_s * scale for one in drawn], n=20)
+    middle = changed.held_s * scale
+    low, high = (middle + math.sqrt(2) * (cut - middle) for cut in (cuts[1], cuts[-2]))
+    return Effect(
+        run.held_median_s * 1e3, unchanged.held_s * 1e3, middle, max(0.0, min(low, middle)), max(high, middle)
+    )
+
+
+def _setting(run: Run, works: list[CallWork], limits: Limits) -> Setting:
+    bursting = list(run.own.bursting)
+    if not run.drained:
+        # The prover went on after the log's end: without more partitions its last calls would find an idle host.
+        more = max(work.in_flight for work in works) or len(works)
+        tail = [replace(work, arrives=0.0, partition=len(works) + n) for n, work in enumerate(works[-more:])]
+        works, bursting = [*works, *tail], bursting + bursting[-more:]
+    return Setting(tuple(works), limits, tuple(bursting))
+
+
+def _outcome(run: Run, setting: Setting) -> _Outcome:
+    schedule = simulate(setting.works, setting.limits, calls=len(run.seen.calls))
+    calls = first_calls(schedule, len(run.seen.calls))
+    unlocks = [call.unlock for call in calls]
+    span = max(unlocks) - min(unlocks)
+    rate = (len(unlocks) - 1) / span if span > 0 else math.inf
+    return _Outcome(rate, statistics.median(call.mutex_held for call in calls), busy_shares(schedule, Window.of(calls)))
+
+
+def _resample(run: Run, rng: random.Random) -> tuple[list[CallWork], Limits]:
+    """Works with services drawn from their neighbours of the same kind, and slowdowns drawn within their errors."""
+    copy, pool = (
+        max(0.0, rng.gauss(slowdown.value, slowdown.error))
+        for slowdown in (run.own.copy_slowdown, run.own.pool_slowdown)
+    )
+    works, limits = run.own.bare(copy, pool)
+    donors: dict[tuple[str, bool], list[int]] = {}
+    for n, work in enumerate(works):
+        if run.own.seen[n]:
+            donors.setdefault((work.kind, work.pinned), []).append(n)
+    drawn, offset, left = [], 0, 0
+    for n, work in enumerate(works):
+        own = donors.get((work.kind, work.pinned), [n])
+        if left == 0:
+            offset, left = rng.randint(-_REACH, _REACH), _BLOCK
+        left -= 1
+        place = min(range(len(own)), key=lambda k: abs(own[k] - n)) + offset
+        # Beyond either end of the run, back from it.
+        place = abs(place) if place < len(own) else 2 * (len(own) - 1) - place
+        donor = works[own[min(max(place, 0), len(own) - 1)]]
+        drawn.append(replace(donor, **{name: getattr(work, name) for name in _NOT_OURS}))
+    return drawn, limits
+
+
+def _facts(run: Run) -> tuple[Facts, list[str]]:
+    notes = []
+    if run.copy_bytes and run.line_rate_bytes_per_s:
+        copy_s = run.copy_bytes / run.line_rate_bytes_per_s
+    else:
+        # A staged copy runs at 4 to 15 % of line rate (3.7 to 7.7 of 57 GB/s measured on an H200).
+        copy_s = 0.1 * statistics.median(work.ntt_kernels for work in run.own.works)
+        notes.append("the copied volume was not measured (no GPU trace): a pinned copy is taken as a tenth of the time")
+    return Facts(copy_s, usual_durations(run.own.works, run.own.bursting)), notes
+
+
+def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Outcome) -> tuple[float, list[str]]:
+    """Variance of the log rate for what this run could not show, and what to say of it."""
+    variance, said = 0.0, []
+    for resource, names in ((POOL, ("prep_msm", "b_g2_msm")), (SYNTHESIS, ("synth",))):
+        more = changed.shares[resource] - unchanged.shares[resource]
+        leans = _elasticity(run, setting, changed, names)
+        if leans < 0.05:
+            continue
+        if resource == POOL:
+            variance += (leans * pool_level(run.own)) ** 2
+        if run.host_cpu_share is None or run.host_cpu_share >= _SATURATED_CPU:
+            variance += (leans * _BETWEEN_RUNS) ** 2
+            known = "was" if run.host_cpu_share is not None else "may have been (it was not recorded)"
+            said.append(
+                f"leans on {_SPOKEN[resource]} while the host's CPU {known} busy all the time: runs differ then"
+            )
+        if more > 0.02:
+            variance += (leans * _EXTRAPOLATION * more) ** 2
+            said.append(
+                f"makes {_SPOKEN[resource]} busier ({changed.shares[resource]:.0%} of the time) than this run saw "
+                f"({unchanged.shares[resource]:.0%})"
+            )
+    return variance, said
+
+
+def _elasticity(run: Run, setting: Setting, changed: _Outcome, names: tuple[str, ...]) -> float:
+    """By what share the rate falls when these services take longer, per share of it; 0 to 1."""
+    longer = 1.1
+    works = tuple(replace(w, **{name: getattr(w, name) * longer for name in names}) for w in setting.works)
+    slower = _outcome(run, replace(setting, works=works))
+    return min(1.0, max(0.0, -math.log(slower.rate / changed.rate) / math.log(longer)))
+
+
+def pool_level(own: Services) -> float:
+    """By how much the level of the pool's tasks varies over the run, as a share, beyond their own spread.
+
+    Blocks of eight calls: the variance between their means less what the variance within them makes of it (one-way
+    analysis of variance).
+    """
+    totals = [w.prep_msm + w.b_g2_msm for w, is_own in zip(own.works, own.seen, strict=True) if is_own]
+    typical = statistics.fmean(totals) if totals else 0.0
+    blocks = [totals[n : n + _LEVEL_BLOCK] for n in range(0, len(totals) - _LEVEL_BLOCK + 1, _LEVEL_BLOCK)]
+    if len(blocks) < 2 or typical <= 0:
+        return 0.0
+    within = statistics.fmean(statistics.variance(block) for block in blocks)
+    between = statistics.variance([statistics.fmean(block) for block in blocks])
+    return math.sqrt(max(0.0, between - within / _LEVEL_BLOCK)) / typical
+
+
+def _share(now: float | None, rate: Effect) -> Effect:
+    """The kernels of a call compute as long as before: the share goes with the rate."""
+    if now is None or not rate.now:
+        return Effect(None, None, None, None, None)
+    of = [
+        None if value is None else min(1.0, now * value / rate.now)
+        for value in (rate.replay, rate.predicted, rate.low, rate.high)
+    ]
+    return Effect(now, *of)
+
+
+def _saved(run: Run, rate: float) -> float:
+    calls = run.seen.total_calls - 1
+    return calls / run.calls_per_s - calls / rate
+
+
+def _verdict(rate: Effect, limited_by: str) -> list[str]:
+    assert rate.now is not None and rate.low is not None and rate.high is not None and rate.predicted is not None
+    what = _SPOKEN.get(limited_by, "the arrival of work")
+    if rate.high < rate.now:
+        return [f"makes it slower: then {what} sets the rate"]
+    if rate.low <= rate.now:
+        return [f"gains nothing that can be promised: then {what} sets the rate"]
+    return [f"then {what} sets the rate"]
