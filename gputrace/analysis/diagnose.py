@@ -1,5 +1,6 @@
 """A `Trace` to a `Diagnosis`: account, bytes, blame, verdicts, headline."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,9 @@ from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.jobs import summarise_jobs
+from gputrace.analysis.outlook import outlook, with_recoverable
 from gputrace.analysis.phases import summarise_phases, with_transfer
+from gputrace.analysis.pipeline.changes import Scenario
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
@@ -35,8 +38,13 @@ class _Measured:
     lost: list[pl.DataFrame]
 
 
-def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Thresholds | None = None) -> Diagnosis:
-    """The diagnosis of one trace."""
+def diagnose(
+    trace: Trace,
+    gap_ms: float = DEFAULT_GAP_MS,
+    thresholds: Thresholds | None = None,
+    scenarios: Sequence[Scenario] | None = None,
+) -> Diagnosis:
+    """The diagnosis of one trace; `scenarios` are the changes to predict, those worth it where not given."""
     limits = thresholds or Thresholds()
     bursts = alloc_bursts(trace)
     spans = windows(trace)
@@ -63,6 +71,10 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
         blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
     )
+    ahead = outlook(trace, diagnosis, scenarios)
+    diagnosis.bounds, diagnosis.what_if = ahead.bounds, ahead.what_if
+    diagnosis.replay, diagnosis.what_if_missing = ahead.error, ahead.missing
+    diagnosis.hypotheses = with_recoverable(diagnosis.hypotheses, diagnosis.what_if)
     diagnosis.headline = headline(trace, diagnosis)
     diagnosis.headline_stable = _stable(trace, measured, diagnosis, limits)
     return diagnosis

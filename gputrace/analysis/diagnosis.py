@@ -223,6 +223,18 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """How far the pipeline model is off on the run unchanged; shares of what was seen, unlocks of the elapsed time."""
+
+    rate: float
+    mutex_wait_median: float
+    barrier_wait_s: float
+    barrier_wait_share: float
+    unlock_worst: float
+    held_median: float
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """What a change to the pipeline is predicted to do; `level` is what the intervals are meant to cover.
 
@@ -247,6 +259,7 @@ class WhatIf:
 class Diagnosis:
     """Everything that a report shows. `states` and `blame` are the frames behind the numbers.
 
+    `what_if_missing` says why nothing is predicted, where nothing is.
     `states`: gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s; the three add up to the interval.
     `blame`: gpu, start_ns, end_ns, call, phase, cause, copy_only_s, idle_s; sums to the lost seconds of `states`.
     `call_bytes`: call, name, rx_payload_bytes, rx_bytes_per_s: what each phase of each call copied.
@@ -264,6 +277,8 @@ class Diagnosis:
     regimes: tuple[Regime, ...] = ()
     bounds: tuple[Bound, ...] = ()
     what_if: tuple[WhatIf, ...] = ()
+    what_if_missing: str = ""
+    replay: Replay | None = None
     states: pl.DataFrame = field(default_factory=pl.DataFrame)
     blame: pl.DataFrame = field(default_factory=pl.DataFrame)
     call_bytes: pl.DataFrame = field(default_factory=pl.DataFrame)

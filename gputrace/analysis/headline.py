@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import CauseTotal, Diagnosis, HypothesisFinding
 from gputrace.analysis.hypotheses import ALL
+from gputrace.analysis.outlook import remedy_of
+from gputrace.analysis.pipeline.busy import LIMITS
 from gputrace.trace import Trace
 
 _BRIEFS = {hypothesis.id: hypothesis.brief for hypothesis in ALL}
@@ -32,7 +34,7 @@ def headline(trace: Trace, diagnosis: Diagnosis) -> str:
     total = next(item for item in diagnosis.gaps.by_cause if item.cause == cause)
     lost = diagnosis.gaps.total_s or 0.0
     went = f"{total.total_s:.1f} s of the {lost:.1f} s lost ({total.share:.0%}) went to {_BRIEFS[cause]}"
-    return f"{spoken}; {went}{_detail(cause, diagnosis)}."
+    return f"{spoken}; {went}{_detail(cause, diagnosis)}{_worth(cause, diagnosis)}."
 
 
 def _computed(diagnosis: Diagnosis) -> str:
@@ -57,6 +59,20 @@ def _no_cause(diagnosis: Diagnosis) -> str:
         f"the largest loss ({first.total_s:.1f} s) looks like {first.cause}, which is "
         f"{verdict.verdict if verdict else 'not judged'}" + (f": {verdict.next_step}." if verdict else ".")
     )
+
+
+def _worth(cause: str, diagnosis: Diagnosis) -> str:
+    """What taking the cause away is worth, or that it is worth nothing by itself."""
+    effect = remedy_of(cause, diagnosis.what_if)
+    if effect is None:
+        return ""
+    rate = effect.calls_per_s
+    assert rate.now is not None and rate.predicted is not None and rate.low is not None and rate.high is not None
+    then = f"{rate.low:.2f} to {rate.high:.2f} calls a second instead of {rate.now:.2f}"
+    limit = f"then {LIMITS[effect.limited_by]} sets the rate"
+    if rate.low <= rate.now:
+        return f". Beware: {effect.scenario} alone promises no gain ({then}): {limit}"
+    return f". {effect.scenario} would give {then}: {limit}"
 
 
 def _detail(cause: str, diagnosis: Diagnosis) -> str:

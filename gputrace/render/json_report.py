@@ -55,6 +55,8 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "hypotheses": [asdict(finding) for finding in diagnosis.hypotheses],
         "bounds": [asdict(bound) for bound in diagnosis.bounds],
         "what_if": [asdict(effect) for effect in diagnosis.what_if],
+        "what_if_missing": diagnosis.what_if_missing or None,
+        "replay": None if diagnosis.replay is None else asdict(diagnosis.replay),
     }
     if calls:
         report["calls_list"] = _plain(_calls_list(trace), clocked)

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 
 Process = Generator["float | Event", None, None]
 # Below this a task is done: times are seconds, and a log's smallest unit is a microsecond.
@@ -49,7 +50,7 @@ class Loop:
 
     def start(self, process: Process) -> None:
         """Begins or resumes a process now."""
-        self.at(self.now, lambda: self._step(process))
+        self.at(self.now, partial(self._step, process))
 
     def event(self) -> Event:
         """A new event of this loop."""
@@ -67,10 +68,12 @@ class Loop:
 
     def _step(self, process: Process) -> None:
         wanted = next(process, None)
+        while wanted == 0.0:
+            wanted = next(process, None)
         if isinstance(wanted, Event):
             wanted.wait(process)
         elif wanted is not None:
-            self.at(self.now + wanted, lambda: self._step(process))
+            self.at(self.now + wanted, partial(self._step, process))
 
 
 class Mutex:

@@ -262,7 +262,7 @@ class _Pipeline:
                 ("msm_dtor", "other", work.msm_dtor),
             ):
                 begin = loop.now
-                yield self._device.run(kind, seconds)
+                yield self._on_device(kind, seconds)
                 call.add_span(name, begin, loop.now, circuit)
                 if name == "ntt_kernels" and work.fails == "ntt":
                     call.fail("ntt", loop.now)
@@ -288,6 +288,11 @@ class _Pipeline:
             call.add_span(name, begin, loop.now)
         call.gpu_end = loop.now
         yield work.after_gpu
+
+    def _on_device(self, kind: str, seconds: float) -> Event | float:
+        """What may be slowed down while it runs is a task; anything else just takes its time."""
+        slowed = self.limits.allocation_rate < 1.0 or (kind == "pageable-copy" and self.limits.copy_slowdown > 0.0)
+        return self._device.run(kind, seconds) if slowed else seconds
 
     # The prep thread.
 

@@ -12,6 +12,15 @@ from gputrace.simulate.schedule import CallRecord, Schedule
 
 MUTEX, POOL, SYNTHESIS, PCIE, LOOP = "mutex", "cpp-pool", "synthesis", "pcie", "worker-loop"
 ARRIVALS = "arrivals"
+# Resources as a sentence names them.
+LIMITS = {
+    MUTEX: "the GPU mutex",
+    POOL: "the C++ pool (prep_msm, b_g2_msm)",
+    SYNTHESIS: "synthesis",
+    PCIE: "the PCIe link",
+    LOOP: "the workers' loop",
+    ARRIVALS: "the arrival of work",
+}
 
 
 @dataclass(frozen=True)

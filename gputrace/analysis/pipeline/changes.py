@@ -4,9 +4,8 @@ A scenario is one or more of them: `pinned-h2d`, `workers=3`, `pinned-h2d+worker
 """
 
 import difflib
-import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 
 from gputrace.errors import UsageError
 from gputrace.simulate.schedule import CallWork, Limits
@@ -24,27 +23,19 @@ _SPOKEN = {"synthesis": "synth"}
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a change needs to know beyond the services.
-
-    `copy_s` is how long a call's a/b/c take at line rate, `usual` the duration of a phase (by name and pinned) while no
-    buffers were being allocated.
-    """
-
-    copy_s: float
-    usual: dict[tuple[str, bool], float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Setting:
-    """What is replayed; `bursting` goes with `works`."""
+    """What is replayed. `stalled` goes with `works`: seconds by phase in which allocations held a call up.
+
+    `copy_s` is how long a call's a/b/c take at line rate.
+    """
 
     works: tuple[CallWork, ...]
     limits: Limits
-    bursting: tuple[bool, ...]
+    stalled: tuple[Mapping[str, float], ...]
+    copy_s: float
 
 
-Apply = Callable[[Setting, Facts, float], Setting]
+Apply = Callable[[Setting, float], Setting]
 
 
 @dataclass(frozen=True)
@@ -71,55 +62,49 @@ class Scenario:
         """The scenario in words."""
         return "; ".join(change.title.replace("{}", f"{number:g}") for change, number in self.parts)
 
-    def apply(self, setting: Setting, facts: Facts) -> Setting:
+    def apply(self, setting: Setting) -> Setting:
         """The changed setting."""
         for change, number in self.parts:
-            setting = change.apply(setting, facts, number)
+            setting = change.apply(setting, number)
         return setting
 
 
-def _each(setting: Setting, change: Callable[[CallWork, bool], CallWork]) -> Setting:
-    works = tuple(change(work, bursting) for work, bursting in zip(setting.works, setting.bursting, strict=True))
-    return replace(setting, works=works)
+def _each(setting: Setting, change: Callable[[CallWork], CallWork]) -> Setting:
+    return replace(setting, works=tuple(map(change, setting.works)))
 
 
-def _pinned(setting: Setting, facts: Facts, _number: float) -> Setting:
-    def pin(work: CallWork, _bursting: bool) -> CallWork:
+def _pinned(setting: Setting, _number: float) -> Setting:
+    def pin(work: CallWork) -> CallWork:
         if work.pinned:
             return work
         return replace(
             work,
             pinned=True,
             ntt_kernels=min(work.ntt_kernels, _LAUNCH_S),
-            coset_intt_sync=work.coset_intt_sync + min(facts.copy_s, work.ntt_kernels),
+            coset_intt_sync=work.coset_intt_sync + min(setting.copy_s, work.ntt_kernels),
             release_abc=min(work.release_abc, _CHECKIN_S),
         )
 
     return _each(setting, pin)
 
 
-def _no_barrier(setting: Setting, _facts: Facts, _number: float) -> Setting:
+def _no_barrier(setting: Setting, _number: float) -> Setting:
     return replace(setting, limits=replace(setting.limits, barrier=False))
 
 
-def _no_release(setting: Setting, _facts: Facts, _number: float) -> Setting:
-    return _each(setting, lambda work, _: replace(work, release_abc=0.0))
+def _no_release(setting: Setting, _number: float) -> Setting:
+    return _each(setting, lambda work: replace(work, release_abc=0.0))
 
 
-def _no_stall(setting: Setting, facts: Facts, _number: float) -> Setting:
-    def calm(work: CallWork, bursting: bool) -> CallWork:
-        if not bursting:
-            return work
-        own = {
-            name: min(getattr(work, name), facts.usual.get((name, work.pinned), float("inf")))
-            for name in STALLED_PHASES
-        }
-        return replace(work, **own)
-
-    return _each(setting, calm)
+def _no_stall(setting: Setting, _number: float) -> Setting:
+    works = [
+        replace(work, **{name: max(0.0, getattr(work, name) - seconds) for name, seconds in own.items()})
+        for work, own in zip(setting.works, setting.stalled, strict=True)
+    ]
+    return replace(setting, works=tuple(works), stalled=tuple({} for _ in works))
 
 
-def _workers(setting: Setting, _facts: Facts, number: float) -> Setting:
+def _workers(setting: Setting, number: float) -> Setting:
     ready = setting.limits.workers_ready
     per_gpu = int(number)
     had = setting.limits.workers_per_gpu
@@ -133,10 +118,10 @@ def _workers(setting: Setting, _facts: Facts, number: float) -> Setting:
     return replace(setting, limits=replace(setting.limits, workers_per_gpu=per_gpu, workers_ready=tuple(times)))
 
 
-def _syntheses(setting: Setting, _facts: Facts, number: float) -> Setting:
+def _syntheses(setting: Setting, number: float) -> Setting:
     more = int(number)
 
-    def place(work: CallWork, _bursting: bool) -> CallWork:
+    def place(work: CallWork) -> CallWork:
         # As many partitions may wait as before.
         waiting = max(0, work.in_flight - work.parallel_syntheses)
         return replace(work, parallel_syntheses=more, in_flight=more + waiting if work.in_flight else 0)
@@ -144,19 +129,17 @@ def _syntheses(setting: Setting, _facts: Facts, number: float) -> Setting:
     return _each(setting, place)
 
 
-def _prep_speed(setting: Setting, _facts: Facts, number: float) -> Setting:
-    return _each(setting, lambda work, _: replace(work, prep_msm=work.prep_msm / number))
+def _prep_speed(setting: Setting, number: float) -> Setting:
+    return _each(setting, lambda work: replace(work, prep_msm=work.prep_msm / number))
 
 
-def _pool_speed(setting: Setting, _facts: Facts, number: float) -> Setting:
-    return _each(
-        setting, lambda work, _: replace(work, prep_msm=work.prep_msm / number, b_g2_msm=work.b_g2_msm / number)
-    )
+def _pool_speed(setting: Setting, number: float) -> Setting:
+    return _each(setting, lambda work: replace(work, prep_msm=work.prep_msm / number, b_g2_msm=work.b_g2_msm / number))
 
 
-def _upper_bound(setting: Setting, facts: Facts, _number: float) -> Setting:
-    def only_kernels(work: CallWork, _bursting: bool) -> CallWork:
-        copied = min(facts.copy_s, work.coset_intt_sync) if work.pinned else 0.0
+def _upper_bound(setting: Setting, _number: float) -> Setting:
+    def only_kernels(work: CallWork) -> CallWork:
+        copied = min(setting.copy_s, work.coset_intt_sync) if work.pinned else 0.0
         return replace(
             work, ntt_kernels=0.0, coset_intt_sync=work.coset_intt_sync - copied, d_b_alloc=0.0, msm_init=0.0,
             msm_dtor=0.0, after_gpu=0.0, pre_lock=0.0, setup=0.0, hot_path=0.0, spawn=0.0, release_abc=0.0, finish=0.0,
@@ -164,10 +147,9 @@ def _upper_bound(setting: Setting, facts: Facts, _number: float) -> Setting:
         )  # fmt: skip
 
     free = replace(setting.limits, barrier=False, turn_around=0.0, handover=0.0)
-    return _each(_no_stall(replace(setting, limits=free), facts, 0.0), only_kernels)
+    return _each(_no_stall(replace(setting, limits=free), 0.0), only_kernels)
 
 
-STALLED_PHASES = ("d_b_alloc", "ntt_kernels", "coset_intt_sync", "msm_invoke")
 NAMED = {
     change.name: change
     for change in (
@@ -226,13 +208,13 @@ def setting_of(text: str) -> tuple[Change, float]:
     elif value.endswith("x"):
         factor = _number(value[:-1], say)
         title = f"{name} times {factor:g}"
-        return Change(text, title, lambda s, _f, _n: _each(s, lambda w, _: _scaled(w, own, factor))), factor
+        return Change(text, title, lambda s, _: _each(s, lambda w: _scaled(w, own, factor))), factor
     elif value.endswith("s"):
         seconds = _number(value[:-1], say)
     else:
         raise UsageError(say)
     title = f"{name} of {seconds * 1e3:g} ms"
-    return Change(text, title, lambda s, _f, _n: _each(s, lambda w, _: _fixed(w, own, seconds))), seconds
+    return Change(text, title, lambda s, _: _each(s, lambda w: _fixed(w, own, seconds))), seconds
 
 
 def _scaled(work: CallWork, name: str, factor: float) -> CallWork:
@@ -254,21 +236,6 @@ def _number(text: str, otherwise: str) -> float:
     if not 0 <= number < float("inf"):
         raise UsageError(otherwise)
     return number
-
-
-def usual_durations(works: Sequence[CallWork], bursting: Sequence[bool]) -> dict[tuple[str, bool], float]:
-    """Median of each phase that allocations may stall, by name and pinned, over works outside of allocation bursts.
-
-    Where a kind of copy was only seen within them, the fastest tenth stands in.
-    """
-    found = {}
-    for pinned in {work.pinned for work in works}:
-        calm = [w for w, b in zip(works, bursting, strict=True) if w.pinned is pinned and not b]
-        own = [w for w in works if w.pinned is pinned]
-        for name in STALLED_PHASES:
-            values = sorted(getattr(w, name) for w in calm or own)
-            found[name, pinned] = statistics.median(values) if calm else values[len(values) // 10]
-    return found
 
 
 assert set(SERVICES) <= {f.name for f in fields(CallWork)}

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from gputrace.analysis.segments import alloc_bursts
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -23,7 +22,7 @@ class NotReplayableError(Exception):
 class CallSeen:
     """One call. `leaves` are seconds by phase under the mutex; what the log does not show is None.
 
-    `bursting`: pinned buffers were being allocated while it held the mutex.
+    `stalled`: seconds by phase in which allocations of pinned buffers held it up, where that was charged.
     """
 
     call: int
@@ -49,7 +48,7 @@ class CallSeen:
     ntt_start: float | None = None
     finished: float | None = None
     synthesis: int | None = None
-    bursting: bool = False
+    stalled: dict[str, float] = field(default_factory=dict)
 
     @property
     def held(self) -> float:
@@ -122,13 +121,12 @@ def observe(trace: Trace, most_calls: int = MOST_CALLS) -> Observed:
         for row in syntheses.iter_rows(named=True)
     ]
     place = {(str(row["job"]), row["partition"]): n for n, row in enumerate(syntheses.iter_rows(named=True))}
-    calls, bursts = [], alloc_bursts(trace)
+    calls = []
     for row in usable.iter_rows(named=True):
         call = _call(row, spans.get(row["call"], {}), origin_ns)
         call.synthesis = place.get((str(row["job"]), row["partition"]))
         if call.synthesis is not None:
             call.pickup = seen[call.synthesis].picked_up
-        call.bursting = bool(((bursts["start_ns"] < row["unlock_ns"]) & (bursts["end_ns"] > row["lock_ns"])).any())
         calls.append(call)
     last = max([call.returned for call in calls] + [s.queued or s.start for s in seen])
     return Observed(calls, seen, origin_ns, last, total, notes)

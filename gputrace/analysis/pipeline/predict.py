@@ -16,17 +16,20 @@ The interval has four parts, added as variances of the logarithm of the rate:
   rate depends on it. That factor is a judgement, not a measurement.
 """
 
+import bisect
 import math
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from scipy.special import stdtrit
+
 from gputrace.analysis.diagnosis import Effect, WhatIf
-from gputrace.analysis.pipeline.busy import LOOP, MUTEX, POOL, SYNTHESIS, Window, busy_shares, limiting
-from gputrace.analysis.pipeline.changes import Facts, Scenario, Setting, usual_durations
-from gputrace.analysis.pipeline.observe import Observed
-from gputrace.analysis.pipeline.replay import ReplayError, first_calls
+from gputrace.analysis.pipeline.busy import LIMITS, POOL, SYNTHESIS, Window, busy_shares, limiting
+from gputrace.analysis.pipeline.changes import Scenario, Setting
+from gputrace.analysis.pipeline.replay import first_calls
+from gputrace.analysis.pipeline.run import Run
 from gputrace.analysis.pipeline.services import Services
 from gputrace.simulate.pipeline import simulate
 from gputrace.simulate.schedule import CallWork, Limits
@@ -35,36 +38,11 @@ LEVEL = 0.8
 _Z = statistics.NormalDist().inv_cdf(0.5 + LEVEL / 2)
 _EXTRAPOLATION = 0.2
 _SATURATED_CPU, _BETWEEN_RUNS = 0.95, 0.138
+# A staged copy runs at 4 to 15 % of line rate (3.7 to 7.7 of 57 GB/s, measured on an H200).
+_UNMEASURED_COPY = 0.1
 _BLOCK, _REACH = 4, 12
 _LEVEL_BLOCK = 8
 _NOT_OURS = ("job", "partition", "attempt", "arrives", "parallel_syntheses", "in_flight")
-_SPOKEN = {
-    MUTEX: "the GPU mutex", POOL: "the C++ pool (prep_msm and b_g2_msm)", SYNTHESIS: "the syntheses",
-    LOOP: "the workers' loop",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run, ready for what-ifs: what was seen, its services, and how well the model replays it.
-
-    `copy_bytes` is what a call copies of a/b/c and `line_rate` payload bytes/s; None where they were not measured.
-    """
-
-    seen: Observed
-    own: Services
-    error: ReplayError
-    calls_per_s: float
-    held_median_s: float
-    compute_share: float | None
-    copy_bytes: float | None
-    line_rate_bytes_per_s: float | None
-    host_cpu_share: float | None = None
-
-    @property
-    def drained(self) -> bool:
-        """Whether the log goes on until the last synthesised partition was taken."""
-        return all(s.queued is not None and s.picked_up is not None for s in self.seen.syntheses)
 
 
 @dataclass(frozen=True)
@@ -74,21 +52,19 @@ class _Outcome:
     shares: dict[str, float]
 
 
-def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 40, seed: int = 0) -> tuple[WhatIf, ...]:
+def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 32, seed: int = 0) -> tuple[WhatIf, ...]:
     """Predictions, most seconds saved first."""
-    unchanged = _outcome(run, _setting(run, *run.own.bare()))
-    resampled = [_resample(run, random.Random(f"{seed} {n}")) for n in range(draws)]
-    found = [_predict(run, scenario, unchanged, resampled) for scenario in scenarios]
+    setting = _setting(run)
+    unchanged = _outcome(run, setting)
+    resampled = [_resampled(run, random.Random(f"{seed} {n}")) for n in range(draws)]
+    found = [_predict(run, scenario, setting, unchanged, resampled) for scenario in scenarios]
     return tuple(sorted(found, key=lambda one: -(one.saved_s or 0.0)))
 
 
-def _predict(
-    run: Run, scenario: Scenario, unchanged: _Outcome, resampled: list[tuple[list[CallWork], Limits]]
-) -> WhatIf:
-    facts, notes = _facts(run)
-    setting = scenario.apply(_setting(run, *run.own.bare()), facts)
+def _predict(run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome, resampled: list[Setting]) -> WhatIf:
+    setting = scenario.apply(setting)
     changed = _outcome(run, setting)
-    drawn = [_outcome(run, scenario.apply(_setting(run, *one), facts)) for one in resampled]
+    drawn = [_outcome(run, scenario.apply(one)) for one in resampled]
     # What the model gets wrong on the run itself it is taken to get wrong here too.
     scale = run.calls_per_s / unchanged.rate
     predicted = changed.rate * scale
@@ -111,7 +87,7 @@ def _predict(
         saved_s_high=_saved(run, high),
         limited_by=limited_by,
         level=LEVEL,
-        notes=tuple(_verdict(rate, limited_by) + said + notes),
+        notes=(_verdict(rate, limited_by), *said, *_unmeasured(run, scenario)),
     )
 
 
@@ -126,14 +102,21 @@ def _held(run: Run, unchanged: _Outcome, changed: _Outcome, drawn: list[_Outcome
     )
 
 
-def _setting(run: Run, works: list[CallWork], limits: Limits) -> Setting:
-    bursting = list(run.own.bursting)
+def _setting(run: Run) -> Setting:
+    works, limits = run.own.bare()
+    return _continued(run, works, limits, list(run.own.stalled))
+
+
+def _continued(run: Run, works: list[CallWork], limits: Limits, stalled: Sequence[Mapping[str, float]]) -> Setting:
+    """The setting; where the prover went on after the log's end, with more partitions.
+
+    Without them the last calls would find an idle host.
+    """
     if not run.drained:
-        # The prover went on after the log's end: without more partitions its last calls would find an idle host.
         more = max(work.in_flight for work in works) or len(works)
         tail = [replace(work, arrives=0.0, partition=len(works) + n) for n, work in enumerate(works[-more:])]
-        works, bursting = [*works, *tail], bursting + bursting[-more:]
-    return Setting(tuple(works), limits, tuple(bursting))
+        works, stalled = [*works, *tail], [*stalled, *stalled[-more:]]
+    return Setting(tuple(works), limits, tuple(stalled), _copy_s(run))
 
 
 def _outcome(run: Run, setting: Setting) -> _Outcome:
@@ -145,7 +128,7 @@ def _outcome(run: Run, setting: Setting) -> _Outcome:
     return _Outcome(rate, statistics.median(call.mutex_held for call in calls), busy_shares(schedule, Window.of(calls)))
 
 
-def _resample(run: Run, rng: random.Random) -> tuple[list[CallWork], Limits]:
+def _resampled(run: Run, rng: random.Random) -> Setting:
     """Works with services drawn from their neighbours of the same kind, and slowdowns drawn within their errors."""
     copy, pool = (
         max(0.0, rng.gauss(slowdown.value, slowdown.error))
@@ -156,29 +139,26 @@ def _resample(run: Run, rng: random.Random) -> tuple[list[CallWork], Limits]:
     for n, work in enumerate(works):
         if run.own.seen[n]:
             donors.setdefault((work.kind, work.pinned), []).append(n)
-    drawn, offset, left = [], 0, 0
+    drawn, stalled, offset, left = [], [], 0, 0
     for n, work in enumerate(works):
         own = donors.get((work.kind, work.pinned), [n])
         if left == 0:
             offset, left = rng.randint(-_REACH, _REACH), _BLOCK
         left -= 1
-        place = min(range(len(own)), key=lambda k: abs(own[k] - n)) + offset
+        place = bisect.bisect_left(own, n) + offset
         # Beyond either end of the run, back from it.
         place = abs(place) if place < len(own) else 2 * (len(own) - 1) - place
-        donor = works[own[min(max(place, 0), len(own) - 1)]]
-        drawn.append(replace(donor, **{name: getattr(work, name) for name in _NOT_OURS}))
-    return drawn, limits
+        donor = own[min(max(place, 0), len(own) - 1)]
+        drawn.append(replace(works[donor], **{name: getattr(work, name) for name in _NOT_OURS}))
+        stalled.append(run.own.stalled[donor])
+    return _continued(run, drawn, limits, stalled)
 
 
-def _facts(run: Run) -> tuple[Facts, list[str]]:
-    notes = []
+def _copy_s(run: Run) -> float:
+    """Seconds that a call's a/b/c take at line rate."""
     if run.copy_bytes and run.line_rate_bytes_per_s:
-        copy_s = run.copy_bytes / run.line_rate_bytes_per_s
-    else:
-        # A staged copy runs at 4 to 15 % of line rate (3.7 to 7.7 of 57 GB/s measured on an H200).
-        copy_s = 0.1 * statistics.median(work.ntt_kernels for work in run.own.works)
-        notes.append("the copied volume was not measured (no GPU trace): a pinned copy is taken as a tenth of the time")
-    return Facts(copy_s, usual_durations(run.own.works, run.own.bursting)), notes
+        return run.copy_bytes / run.line_rate_bytes_per_s
+    return _UNMEASURED_COPY * statistics.median(work.ntt_kernels for work in run.own.works)
 
 
 def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Outcome) -> tuple[float, list[str]]:
@@ -194,13 +174,11 @@ def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Out
         if run.host_cpu_share is None or run.host_cpu_share >= _SATURATED_CPU:
             variance += (leans * _BETWEEN_RUNS) ** 2
             known = "was" if run.host_cpu_share is not None else "may have been (it was not recorded)"
-            said.append(
-                f"leans on {_SPOKEN[resource]} while the host's CPU {known} busy all the time: runs differ then"
-            )
+            said.append(f"leans on {LIMITS[resource]} while the host's CPU {known} busy all the time: runs differ then")
         if more > 0.02:
             variance += (leans * _EXTRAPOLATION * more) ** 2
             said.append(
-                f"makes {_SPOKEN[resource]} busier ({changed.shares[resource]:.0%} of the time) than this run saw "
+                f"makes {LIMITS[resource]} busier ({changed.shares[resource]:.0%} of the time) than this run saw "
                 f"({unchanged.shares[resource]:.0%})"
             )
     return variance, said
@@ -227,7 +205,9 @@ def pool_level(own: Services) -> float:
         return 0.0
     within = statistics.fmean(statistics.variance(block) for block in blocks)
     between = statistics.variance([statistics.fmean(block) for block in blocks])
-    return math.sqrt(max(0.0, between - within / _LEVEL_BLOCK)) / typical
+    beyond = math.sqrt(max(0.0, between - within / _LEVEL_BLOCK)) / typical
+    # So few blocks tell a variance badly: Student's t instead of the normal quantile.
+    return beyond * float(stdtrit(len(blocks) - 1, 0.5 + LEVEL / 2)) / _Z
 
 
 def _share(now: float | None, rate: Effect) -> Effect:
@@ -246,11 +226,15 @@ def _saved(run: Run, rate: float) -> float:
     return calls / run.calls_per_s - calls / rate
 
 
-def _verdict(rate: Effect, limited_by: str) -> list[str]:
-    assert rate.now is not None and rate.low is not None and rate.high is not None and rate.predicted is not None
-    what = _SPOKEN.get(limited_by, "the arrival of work")
+def _verdict(rate: Effect, limited_by: str) -> str:
+    assert rate.now is not None and rate.low is not None and rate.high is not None
+    then = f"then {LIMITS[limited_by]} sets the rate"
     if rate.high < rate.now:
-        return [f"makes it slower: then {what} sets the rate"]
-    if rate.low <= rate.now:
-        return [f"gains nothing that can be promised: then {what} sets the rate"]
-    return [f"then {what} sets the rate"]
+        return f"makes it slower: {then}"
+    return f"no gain can be promised: {then}" if rate.low <= rate.now else then
+
+
+def _unmeasured(run: Run, scenario: Scenario) -> list[str]:
+    if run.copy_bytes or not any(change.name == "pinned-h2d" for change, _ in scenario.parts):
+        return []
+    return [f"what a call copies was not measured (no GPU trace): {_UNMEASURED_COPY:.0%} of ntt_kernels is assumed"]

@@ -1,10 +1,9 @@
 """Runs the model on a run's own services, and says how far it is from what was seen."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
+from gputrace.analysis.diagnosis import Replay
 from gputrace.analysis.pipeline.observe import Observed
 from gputrace.analysis.pipeline.services import Services, services
 from gputrace.simulate.pipeline import simulate
@@ -14,24 +13,12 @@ Floats = npt.NDArray[np.float64]
 POOL_ORDERS = ("fifo", "shared")
 
 
-@dataclass(frozen=True)
-class ReplayError:
-    """How far the replay is from the run: shares of what was seen, seconds for the barrier."""
-
-    rate: float
-    mutex_wait_median: float
-    barrier_wait_s: float
-    barrier_wait_share: float
-    unlock_worst: float
-    held_median: float
-
-
 def replay(own: Services, seed: int = 0) -> Schedule:
     """The schedule that the model makes of these services."""
     return simulate(*own.bare(), seed)
 
 
-def error_of(seen: Observed, schedule: Schedule) -> ReplayError:
+def error_of(seen: Observed, schedule: Schedule) -> Replay:
     """Compares as many first calls of a replay as were seen; unlocks by rank, whichever partition it was."""
     made = first_calls(schedule, len(seen.calls))
     unlocks = np.array([call.unlock - made[0].lock for call in made])
@@ -39,7 +26,7 @@ def error_of(seen: Observed, schedule: Schedule) -> ReplayError:
     wait, wait_seen = np.median([c.mutex_wait for c in made]), np.median([c.mutex_wait for c in seen.calls])
     barrier, barrier_seen = sum(c.barrier_wait for c in made), sum(c.barrier_wait for c in seen.calls)
     held, held_seen = np.median([c.mutex_held for c in made]), np.median([c.held for c in seen.calls])
-    return ReplayError(
+    return Replay(
         rate=rate(unlocks) / rate(unlocks_seen) - 1.0,
         mutex_wait_median=float(wait / wait_seen - 1.0) if wait_seen > 1e-3 else float(wait),
         barrier_wait_s=barrier - barrier_seen,
@@ -60,7 +47,7 @@ def rate(unlocks: Floats) -> float:
     return (len(unlocks) - 1) / float(np.ptp(unlocks)) if len(unlocks) > 1 and np.ptp(unlocks) > 0 else float("nan")
 
 
-def best_replay(seen: Observed) -> tuple[Services, ReplayError]:
+def best_replay(seen: Observed) -> tuple[Services, Replay]:
     """The services under the pool's order that explains the run better."""
     found = []
     for order in POOL_ORDERS:

@@ -43,12 +43,12 @@ class Services:
 
     `works` are in the order of their syntheses, with prep_msm, b_g2_msm and a pageable copy as long as they lasted
     beside `beside_pool` and `beside_copy` running syntheses. `seen` says which of them an observed call stands behind,
-    `bursting` in which of them pinned buffers were being allocated.
+    `stalled` the seconds by phase in which allocations of pinned buffers held it up.
     """
 
     works: tuple[CallWork, ...]
     seen: tuple[bool, ...]
-    bursting: tuple[bool, ...]
+    stalled: tuple[dict[str, float], ...]
     beside_pool: tuple[float, ...]
     beside_copy: tuple[float, ...]
     limits: Limits
@@ -95,7 +95,7 @@ def services(seen: Observed, pool_order: str = "fifo") -> Services:
     return Services(
         tuple(works),
         tuple(is_own for _, is_own in calls),
-        tuple(seen.calls[n].bursting for n, _ in calls),
+        tuple(seen.calls[n].stalled for n, _ in calls),
         tuple(float(beside_pool[n]) for n, _ in calls),
         tuple(float(beside_copy[n]) for n, _ in calls),
         limits,

@@ -1,0 +1,63 @@
+"""What a fix is worth: bounds and what-ifs of a diagnosed run, and what they say of its verdicts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gputrace.analysis.diagnosis import Bound, Diagnosis, HypothesisFinding, Replay, WhatIf
+from gputrace.analysis.pipeline.changes import Scenario
+from gputrace.analysis.pipeline.observe import NotReplayableError
+from gputrace.analysis.pipeline.predict import what_if
+from gputrace.analysis.pipeline.run import run_of
+from gputrace.trace import Trace
+
+# The change that takes a cause away.
+REMEDIES = {
+    "pageable-h2d": "pinned-h2d",
+    "prep-barrier": "no-barrier",
+    "pinned-alloc-stall": "no-allocation-stall",
+    "release-abc": "no-release",
+}
+# A model that is off by more than this on the run itself predicts nothing.
+_MOST_RATE_ERROR, _MOST_UNLOCK_ERROR = 0.1, 0.15
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """`missing` says why there is nothing to foresee, where there is nothing; `error` is the model's on the run."""
+
+    bounds: tuple[Bound, ...] = ()
+    what_if: tuple[WhatIf, ...] = ()
+    error: Replay | None = None
+    missing: str = ""
+
+
+def outlook(trace: Trace, diagnosis: Diagnosis, scenarios: Sequence[Scenario] | None = None) -> Outlook:
+    """Bounds and what-ifs of a run; of the scenarios worth asking for, if none are given."""
+    try:
+        run = run_of(trace, diagnosis)
+    except NotReplayableError as reason:
+        return Outlook(missing=str(reason))
+    error = run.error
+    if abs(error.rate) > _MOST_RATE_ERROR or error.unlock_worst > _MOST_UNLOCK_ERROR:
+        missing = (
+            f"the model replays this run's calls a second with an error of {error.rate:+.0%} and its unlocks with one "
+            f"of {error.unlock_worst:.0%} of the elapsed time: it predicts nothing for it"
+        )
+        return Outlook(bounds=run.bounds(), error=error, missing=missing)
+    return Outlook(run.bounds(), what_if(run, run.scenarios() if scenarios is None else scenarios), error)
+
+
+def with_recoverable(findings: Sequence[HypothesisFinding], effects: Sequence[WhatIf]) -> tuple[HypothesisFinding, ...]:
+    """The findings, with what removing a supported cause would save."""
+    saved = {effect.scenario: effect.saved_s for effect in effects}
+    return tuple(
+        replace(finding, recoverable_s=saved.get(REMEDIES.get(finding.id, "")))
+        if finding.verdict == "supported"
+        else finding
+        for finding in findings
+    )
+
+
+def remedy_of(cause: str | None, effects: Sequence[WhatIf]) -> WhatIf | None:
+    """The what-if of the change that takes this cause away."""
+    return next((effect for effect in effects if effect.scenario == REMEDIES.get(cause or "")), None)
