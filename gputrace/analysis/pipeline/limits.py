@@ -59,7 +59,8 @@ def starts_of(seen: Observed, freed: str) -> list[Start]:
     after_place = _since(np.sort([t for t in given_up if t is not None]), starts)
     running = _there(starts, [s.queued for s in seen.syntheses])
     flying = _there(starts, given_up)
-    for_run = (after_end <= _TRIGGER_S) & (after_end <= after_place)
+    # Where a partition is taken as soon as it is there, one moment frees both places: the one that was full decides.
+    for_run = (after_end <= _TRIGGER_S) & ((after_place > _TRIGGER_S) | (running == running.max()))
     for_place = (after_place <= _TRIGGER_S) & ~for_run
     waited = for_run | for_place | (starts <= starts.min() + _TRIGGER_S)
     parallel, in_flight = _held_at(running, for_run), _held_at(flying, for_place)
@@ -120,13 +121,15 @@ def _given_up(seen: Observed, number: int, freed: str) -> float | None:
 
 
 def _place_freed(seen: Observed) -> str:
-    """When a partition gives up its place: the event by which most syntheses begin just as the last place is taken."""
-    full = {}
-    for freed in ("finalised", "returned", "pickup"):
-        flights = [(s.start, _given_up(seen, n, freed)) for n, s in enumerate(seen.syntheses)]
-        taken = np.array([sum(a <= s.start and (b is None or b > s.start) for a, b in flights) for s in seen.syntheses])
-        full[freed] = int((taken == taken.max()).sum())
-    return max(full, key=lambda freed: full[freed])
+    """When a partition gives up its place: where most syntheses begin at such a moment and find the last place."""
+    starts = np.array([s.start for s in seen.syntheses])
+    explained = {}
+    for freed in ("pickup", "returned", "finalised"):
+        given_up = [_given_up(seen, n, freed) for n in range(len(starts))]
+        taken = _there(starts, given_up)
+        at_once = _since(np.sort([t for t in given_up if t is not None]), starts) <= _TRIGGER_S
+        explained[freed] = int((at_once & (taken == taken.max())).sum())
+    return max(explained, key=lambda freed: explained[freed])
 
 
 def _by_partition(syntheses: Sequence[SynthesisSeen]) -> bool:

@@ -11,6 +11,8 @@ from gputrace.simulate.schedule import CallRecord, Schedule
 
 Floats = npt.NDArray[np.float64]
 POOL_ORDERS = ("fifo", "shared")
+# How near a good replay is: the median mutex_wait, all barrier_wait (either limit), every unlock (of the time elapsed).
+MUTEX_WAIT_SHARE, BARRIER_WAIT_S, BARRIER_WAIT_SHARE, UNLOCK_SHARE = 0.1, 0.5, 0.2, 0.03
 
 
 def replay(own: Services, seed: int = 0) -> Schedule:
@@ -53,6 +55,12 @@ def best_replay(seen: Observed) -> tuple[Services, Replay]:
     for order in POOL_ORDERS:
         own = services(seen, order)
         error = error_of(seen, replay(own))
-        found.append((abs(error.rate) + abs(error.barrier_wait_s) / seen.end, own, error))
+        found.append((_in_tolerances(error), own, error))
     _, own, error = min(found, key=lambda one: one[0])
     return own, error
+
+
+def _in_tolerances(error: Replay) -> float:
+    """The errors in units of what is tolerated of each, summed."""
+    barrier = min(abs(error.barrier_wait_s) / BARRIER_WAIT_S, abs(error.barrier_wait_share) / BARRIER_WAIT_SHARE)
+    return abs(error.mutex_wait_median) / MUTEX_WAIT_SHARE + error.unlock_worst / UNLOCK_SHARE + barrier
