@@ -122,8 +122,8 @@ def changes(before: Floats, after: Floats, names: Sequence[str], cycle: float) -
         low, high = typical(before[:, column]), typical(after[:, column])
         if abs(high - low) < REGIME_CHANGE_SHARE * cycle:
             continue
-        sides = [side[:: 1 + len(side) // _MOST_TESTED, column] for side in (before, after)]
-        p_value = min(1.0, float(mannwhitneyu(*sides).pvalue) * len(names))
+        some_before, some_after = (side[:: 1 + len(side) // _MOST_TESTED, column] for side in (before, after))
+        p_value = min(1.0, float(mannwhitneyu(some_before, some_after).pvalue) * len(names))
         if p_value < REGIME_P_VALUE:
             found.append(Change(name, low, high, p_value))
     return sorted(found, key=lambda change: -change.size)

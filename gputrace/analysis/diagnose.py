@@ -1,5 +1,6 @@
 """A `Trace` to a `Diagnosis`: account, bytes, blame, verdicts, headline."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from gputrace.analysis.headline import headline, main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.phases import summarise_phases, with_transfer
+from gputrace.analysis.regime_cases import judge_regimes
+from gputrace.analysis.regimes import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
@@ -47,7 +50,8 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
     measured = _Measured(spans, bursts, segments, views, moved, lost)
     told = [view.states(limits) for view in views if view.knows_compute]
     states = pl.concat(told) if told else _no_states()
-    phases = summarise_phases(trace, measured.moved, bursts)
+    stretches = find_stretches(trace, bursts)
+    phases = summarise_phases(trace, measured.moved, bursts, [stretch.calls for stretch in stretches])
     case = _case(trace, measured, phases, limits)
     gaps = find_gaps(states, case.blame, gap_ms, limits)
     hypotheses = judge_all(case)
@@ -59,6 +63,7 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
         phases=tuple(case.phases.values()),
         gaps=gaps,
         hypotheses=hypotheses,
+        regimes=judge_regimes(case, stretches, spans, _classes(measured, limits)),
         states=states,
         blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
@@ -84,15 +89,22 @@ def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
 
 
-def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
-    """The evidence under these thresholds."""
+def _classes(
+    measured: _Measured, limits: Thresholds
+) -> Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]:
+    """What gives phases their transfer class, by this run's rates."""
     floors = [
         limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
         for view in measured.views
         if view.sampled
     ]
     line_floors = [floor for floor in (m.line_floor(limits) for m in measured.moved) if floor]
-    classed = with_transfer(phases, min(floors, default=None), max(line_floors, default=None))
+    return lambda phases: with_transfer(phases, min(floors, default=None), max(line_floors, default=None))
+
+
+def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
+    """The evidence under these thresholds."""
+    classed = _classes(measured, limits)(phases)
     return Case(
         trace,
         measured.windows.total_s,

@@ -8,6 +8,7 @@ Stretches follow each other without a hole, from a restart's first lock to its l
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -74,9 +75,9 @@ def quantities(trace: Trace, bursts: pl.DataFrame) -> Quantities:
     )
     start, end = frame["lock_ns"].to_numpy(), frame["unlock_ns"].to_numpy()
     share = concurrent(bursts, start, end) if bursts.height and frame.height else np.zeros(frame.height)
-    held = frame[_HELD].median() or 0.0
+    usual_ms = float(frame[_HELD].median() or 0.0)  # type: ignore[arg-type]
     # A call that meets allocations differs from one that does not, whatever its phases say.
-    frame = frame.with_columns(pl.Series(_ALLOCATING, share * float(held)))  # type: ignore[arg-type]
+    frame = frame.with_columns(pl.Series(_ALLOCATING, share * usual_ms))
     on_gpu = (*leaves, _HELD, _BETWEEN, _CYCLE)
     filled = [
         pl.col(name).fill_null(strategy="forward").fill_null(strategy="backward").over("restart").fill_null(0.0)
@@ -115,7 +116,7 @@ def _of_restart(known: Quantities, first: int, begun: str, run_s: float, trace: 
     locks, ends = known.frame["lock_ns"], int(known.frame["unlock_ns"].max())  # type: ignore[arg-type]
     held = known.values((_HELD,))[:, 0]
     found = []
-    for number, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (low, high) in enumerate(pairwise(edges)):
         reason = begun if number == 0 else _reason(reasons[number - 1])
         if number:
             reason += _load(trace, known.frame, edges[number - 1 : number + 2])
@@ -174,7 +175,7 @@ def _load(trace: Trace, calls: pl.DataFrame, edges: list[int]) -> str:
     if not trace.syntheses["start_ns"].count():
         return ""
     running = concurrent(trace.syntheses, calls["lock_ns"].to_numpy(), calls["unlock_ns"].to_numpy())
-    before, after = (float(running[low:high].mean()) for low, high in zip(edges, edges[1:], strict=False))
+    before, after = (float(running[low:high].mean()) for low, high in pairwise(edges))
     if abs(after - before) < 0.25 * max(before, after):
         return ""
     return f"; syntheses running {before:.1f} -> {after:.1f}"

@@ -62,3 +62,7 @@ REGIME_LEAST_SHARE = 0.02
 BISTABLE_RATIO = 1.5
 BISTABLE_SHARE = 0.2
 BISTABLE_P_VALUE = 0.05
+# A regime that loses less of its time than this chains its calls: the GPU is busy.
+CHAINING_LOST_SHARE = 0.2
+# Copies slower than this share of the fastest pageable ones of the run are slowed down by something.
+CONTENTION_RATE_SHARE = 2.0 / 3.0

@@ -21,7 +21,7 @@ def _ns(seconds: float) -> int | None:
 def trace_of_schedule(schedule: Schedule, first: int = 0) -> Trace:
     """Calls, phases and syntheses of the calls that were unlocked, from the `first` lock on; no samples."""
     calls = [call for call in schedule.by_lock if not math.isnan(call.unlock)][first:]
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "call": n, "restart": 0, "gpu": call.gpu, "worker": call.worker, "job": call.work.job,
             "partition": call.work.partition, "pinned": call.work.pinned, "complete": True, "failed": False,
@@ -30,7 +30,7 @@ def trace_of_schedule(schedule: Schedule, first: int = 0) -> Trace:
         }
         for n, call in enumerate(calls)
     ]  # fmt: skip
-    phases = [
+    phases: list[dict[str, object]] = [
         {
             "call": n, "gpu": call.gpu, "worker": call.worker, "name": span.name,
             "duration_ms": math.floor((span.end - span.start) * 1e3), "start_ns": _ns(span.start),
@@ -39,7 +39,7 @@ def trace_of_schedule(schedule: Schedule, first: int = 0) -> Trace:
         for n, call in enumerate(calls)
         for span in call.spans
     ]  # fmt: skip
-    syntheses = [
+    syntheses: list[dict[str, object]] = [
         {"job": s.work.job, "partition": s.work.partition, "restart": 0, "start_ns": _ns(s.start), "end_ns": _ns(s.end)}
         for s in schedule.syntheses
     ]
