@@ -89,9 +89,7 @@ def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
 
 
-def _classes(
-    measured: _Measured, limits: Thresholds
-) -> Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]:
+def _classes(measured: _Measured, limits: Thresholds) -> Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]:
     """What gives phases their transfer class, by this run's rates."""
     floors = [
         limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD

@@ -21,7 +21,12 @@ from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes import Stretch
 from gputrace.analysis.segments import Windows, call_modes
 from gputrace.analysis.selection import part_of
-from gputrace.analysis.thresholds import CHAINING_LOST_SHARE, CONTENTION_RATE_SHARE
+from gputrace.analysis.thresholds import (
+    CHAINING_LOST_SHARE,
+    CONTENTION_RATE_SHARE,
+    HOST_BUSY_SHARE,
+    HOST_LIGHT_SHARE,
+)
 
 Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 
@@ -115,7 +120,7 @@ def narrowed(view: GpuView, moved: Transfers, stretch: Stretch) -> tuple[GpuView
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a label is chosen by."""
+    """What a label is chosen by. `host_cpu` is the mean share of all cores busy, None where it was not recorded."""
 
     cause: str | None
     largest: str | None
@@ -123,7 +128,8 @@ class _Seen:
     lost_share: float
     allocating_share: float
     pinned: bool
-    contended: bool
+    slowed: bool
+    host_cpu: float | None
 
 
 _BY_CAUSE = {
@@ -147,7 +153,7 @@ def _name(seen: _Seen) -> str:
     if seen.lost_share < CHAINING_LOST_SHARE:
         return "chaining: the GPU is busy"
     if seen.cause == "pageable-h2d":
-        return "pageable copy under contention" if seen.contended else "pageable copy, light load"
+        return _pageable(seen)
     if seen.cause == "prep-barrier":
         return f"{'pinned' if seen.pinned else 'pageable'}, waiting for prep_msm"
     if seen.cause is not None:
@@ -155,10 +161,19 @@ def _name(seen: _Seen) -> str:
     return f"no supported cause; most is charged to {seen.largest}" if seen.largest else "nothing lost"
 
 
+def _pageable(seen: _Seen) -> str:
+    if seen.slowed or (seen.host_cpu is not None and seen.host_cpu >= HOST_BUSY_SHARE):
+        return "pageable copy under contention"
+    if seen.host_cpu is not None and seen.host_cpu < HOST_LIGHT_SHARE:
+        return "pageable copy, light load"
+    return "pageable copy"
+
+
 def _label(case: Case, stretch: Stretch, cause: str | None, fastest: float | None) -> str:
     largest = next((item.cause for item in causes(case.blame)), None)
     modes = call_modes(case.trace)["mode"]
     allocating_s = float((case.bursts["end_ns"] - case.bursts["start_ns"]).sum()) / 1e9
+    host_cpu = case.trace.host["cpu_share"].mean()
     ntt = case.phases.get("ntt_kernels")
     rate = ntt.rx_bytes_per_s["median"] if ntt is not None and ntt.rx_bytes_per_s else None
     seen = _Seen(
@@ -168,7 +183,8 @@ def _label(case: Case, stretch: Stretch, cause: str | None, fastest: float | Non
         lost_share=case.lost_s / case.window_s if case.window_s else 0.0,
         allocating_share=allocating_s / max(1e-9, (stretch.end_ns - stretch.start_ns) / 1e9),
         pinned=bool((modes == "in-sync").sum() > len(modes) / 2),
-        contended=rate is not None and fastest is not None and rate < CONTENTION_RATE_SHARE * fastest,
+        slowed=rate is not None and fastest is not None and rate < CONTENTION_RATE_SHARE * fastest,
+        host_cpu=None if host_cpu is None else float(host_cpu),  # type: ignore[arg-type]
     )
     return f"{_name(seen)}, bistable" if stretch.bistable else _name(seen)
 

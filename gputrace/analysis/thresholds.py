@@ -66,3 +66,6 @@ BISTABLE_P_VALUE = 0.05
 CHAINING_LOST_SHARE = 0.2
 # Copies slower than this share of the fastest pageable ones of the run are slowed down by something.
 CONTENTION_RATE_SHARE = 2.0 / 3.0
+# The host is busy from this share of its cores on, lightly loaded below the other.
+HOST_BUSY_SHARE = 0.9
+HOST_LIGHT_SHARE = 0.7
