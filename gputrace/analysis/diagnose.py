@@ -1,7 +1,7 @@
 """A `Trace` to a `Diagnosis`: account, bytes, blame, verdicts, headline."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,10 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
     told = [view.states(limits) for view in views if view.knows_compute]
     states = pl.concat(told) if told else _no_states()
     stretches = find_stretches(trace, bursts)
-    phases = summarise_phases(trace, measured.moved, bursts, [stretch.calls for stretch in stretches])
+    in_regimes = [stretch.calls for stretch in stretches]
+    classed = _classes(measured, limits)
+    # What the GPU's time went to concerns every call, whoever asked about some of them.
+    phases = summarise_phases(replace(trace, focus=None), moved, bursts, in_regimes)
     case = _case(trace, measured, phases, limits)
     gaps = find_gaps(states, case.blame, gap_ms, limits)
     hypotheses = judge_all(case)
@@ -63,13 +66,15 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
         phases=tuple(case.phases.values()),
         gaps=gaps,
         hypotheses=hypotheses,
-        regimes=judge_regimes(case, stretches, spans, _classes(measured, limits)),
+        regimes=judge_regimes(case, stretches, spans, classed),
         states=states,
         blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
     )
     diagnosis.headline = headline(trace, diagnosis)
     diagnosis.headline_stable = _stable(trace, measured, diagnosis, limits)
+    if trace.focus is not None:
+        diagnosis.phases = classed(summarise_phases(trace, moved, bursts, in_regimes))
     return diagnosis
 
 
@@ -176,7 +181,7 @@ def _payload(wire: npt.NDArray[np.float64]) -> float:
 
 
 def _calls(trace: Trace) -> CallSummary:
-    calls = trace.calls
+    calls = trace.calls_in_focus
     if calls.is_empty():
         return CallSummary()
     complete = calls.filter("complete")

@@ -31,7 +31,7 @@ def summarise_phases(
 
     `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them.
     """
-    complete = trace.calls.filter("complete")
+    complete = trace.calls_in_focus.filter("complete")
     phases = trace.phases.join(complete.select("call", "warmup"), on="call")
     phases = phases.group_by("call", "name", maintain_order=True).agg(
         pl.col("duration_ms").sum(), pl.col("under_mutex").first(), pl.col("warmup").first()

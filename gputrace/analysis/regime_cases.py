@@ -16,11 +16,11 @@ from gputrace.analysis.diagnosis import PhaseFinding, Regime
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
+from gputrace.analysis.parts import part_of
 from gputrace.analysis.phases import summarise_phases
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes import Stretch
 from gputrace.analysis.segments import Windows, call_modes
-from gputrace.analysis.selection import part_of
 from gputrace.analysis.thresholds import (
     CHAINING_LOST_SHARE,
     CONTENTION_RATE_SHARE,
@@ -59,7 +59,7 @@ def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
 def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
     """The case with only what happened in the stretch."""
     start_ns, end_ns = stretch.start_ns, stretch.end_ns
-    trace = part_of(case.trace, stretch.calls, start_ns, end_ns)
+    trace = replace(part_of(case.trace, stretch.calls, start_ns, end_ns), focus=None)
     both = [narrowed(view, own, stretch) for view, own in zip(case.views, case.moved, strict=True)]
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)

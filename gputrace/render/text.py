@@ -140,7 +140,10 @@ def _regimes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         table.add_column(justify="right" if number_column else "left")
     begin = diagnosis.window.start_ns or 0
     for number, regime in enumerate(regimes, 1):
-        said: list[RenderableType] = [Text(regime.label, style="bold"), f"begins: {regime.reason}"]
+        said: list[RenderableType] = [
+            Text(regime.label, style="bold"),
+            *([f"begins: {regime.reason}"] if number > 1 else []),
+        ]
         if regime.lost_s is not None:
             said.append(f"{regime.lost_s:.1f} s lost" + (f", most to {regime.main_cause}" if regime.main_cause else ""))
         if regime.bistable:
