@@ -15,6 +15,7 @@ from gputrace.trace import Notice, Trace
 
 # Lock and unlock are computed from lines of whole milliseconds: so much outside an edge is still inside.
 _EDGE_MS = 2.0
+_MOST_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def select(trace: Trace, selection: Selection) -> Trace:
     focus = _focus(chosen, selection)
     kept = len(focus) if focus is not None else chosen.calls.height
     if not kept and (trace.calls.height or chosen.samples.is_empty()):
-        raise InputError(f"{said}: no call matches; {_known(trace)}")
+        raise InputError(f"{said}: no call matches; {_known(trace, selection, span)}")
     notices.insert(0, Notice("selection", f"{said}: {kept} of {trace.calls.height} calls are looked at"))
     if focus is not None:
         notices.append(
@@ -177,14 +178,16 @@ def _focus(trace: Trace, selection: Selection) -> pl.Series | None:
     return trace.calls.filter(wanted)["call"]
 
 
-def _known(trace: Trace) -> str:
-    calls = trace.calls
-
-    def listed(column: str) -> str:
-        values = calls[column].drop_nulls().unique().sort().to_list()
-        more = f" and {len(values) - 8} more" if len(values) > 8 else ""
-        return ", ".join(map(str, values[:8])) + more or "none"
-
-    frame = windows(trace).frame
-    span = f"a window of 0 to {(frame['end_ns'].max() - frame['start_ns'].min()) / 1e9:.1f} s, " if frame.height else ""  # type: ignore[operator]
-    return f"the log has {span}GPUs {listed('gpu')}, workers {listed('worker')}, jobs {listed('job')}"
+def _known(trace: Trace, selection: Selection, span: tuple[int, int] | None) -> str:
+    """What the run has of what was asked for."""
+    parts = []
+    if span is not None:
+        begin_ns, end_ns = _window(trace)
+        parts.append(f"its window is 0 to {(end_ns - begin_ns) / 1e9:.1f} s")
+    for column, wanted in (("gpu", selection.gpu), ("worker", selection.worker), ("job", selection.job)):
+        if wanted is not None:
+            values = trace.calls[column].drop_nulls().unique().sort().to_list()
+            more = f" and {len(values) - _MOST_LISTED} more" if len(values) > _MOST_LISTED else ""
+            name = "GPU" if column == "gpu" else column
+            parts.append(f"its {name}s are {', '.join(map(str, values[:_MOST_LISTED])) or 'not named'}{more}")
+    return "this run: " + "; ".join(parts)

@@ -21,6 +21,7 @@ _STATES = (
 _VERDICT_STYLE = {"supported": "bold red", "undetermined": "yellow", "refuted": "dim"}
 _MOST_GAPS = 5
 _MOST_NOTICES = 12
+_MOST_REGIMES = 12
 # Phases that are always 0 or contained in others say nothing in a table for people; the JSON has them.
 _SKIPPED_CLASSES = ("negligible",)
 
@@ -139,7 +140,7 @@ def _regimes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     for number_column in (True, False, True, False):
         table.add_column(justify="right" if number_column else "left")
     begin = diagnosis.window.start_ns or 0
-    for number, regime in enumerate(regimes, 1):
+    for number, regime in enumerate(regimes[:_MOST_REGIMES], 1):
         said: list[RenderableType] = [
             Text(regime.label, style="bold"),
             *([f"begins: {regime.reason}"] if number > 1 else []),
@@ -151,6 +152,8 @@ def _regimes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         span = f"{(regime.start_ns - begin) / 1e9:.1f}-{(regime.end_ns - begin) / 1e9:.1f} s"
         table.add_row(str(number), span, f"{regime.calls} calls", Group(*said))
     yield Padding(table, (0, 0, 0, 2))
+    if len(regimes) > _MOST_REGIMES:
+        yield Padding(f"{len(regimes) - _MOST_REGIMES} more; the JSON report has all", (0, 0, 0, 2))
     yield ""
 
 

@@ -43,7 +43,9 @@ def trace_of_schedule(schedule: Schedule, first: int = 0) -> Trace:
         {"job": s.work.job, "partition": s.work.partition, "restart": 0, "start_ns": _ns(s.start), "end_ns": _ns(s.end)}
         for s in schedule.syntheses
     ]
+    mark: dict[str, object] = {"source": 0, "line": 1, "event": "engine_start", "log_ns": BEGIN_NS}
     return Trace(
+        marks=frame_of(schema.MARKS, [mark]),
         calls=frame_of(schema.CALLS, rows),
         phases=frame_of(schema.PHASES, phases),
         syntheses=frame_of(schema.SYNTHESES, syntheses),
