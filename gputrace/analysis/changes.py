@@ -51,29 +51,32 @@ class Change:
 
 
 def scaled(values: Floats, cycle: float) -> Floats:
-    """Columns in units of their own noise, clipped about the median; columns that never move are dropped.
+    """Columns of one GPU in units of their own noise, clipped about their median.
 
     Noise is 1.4826 x the median absolute difference of neighbours / sqrt 2, or of calls two apart if that is larger:
     steps do not widen it, alternation does, so that taking turns is not taken for change.
     """
 
+    if len(values) <= 2:
+        return np.zeros_like(values)
+
     def noise(lag: int) -> Floats:
         return np.asarray(np.median(np.abs(values[lag:] - values[:-lag]), axis=0) * 1.4826 / math.sqrt(2.0))
 
     unit = np.maximum(np.maximum(noise(1), noise(2)), max(_NOISE_FLOOR_SHARE * cycle, 1e-9))
-    z = np.clip((values - np.median(values, axis=0)) / unit, -_CLIP, _CLIP)
-    return np.asarray(z[:, z.std(axis=0) > _LEAST_SPREAD])
+    return np.asarray(np.clip((values - np.median(values, axis=0)) / unit, -_CLIP, _CLIP))
 
 
-def change_points(values: Floats, cycle: float, smallest: int = MIN_CALLS) -> list[int]:
+def change_points(z: Floats, smallest: int = MIN_CALLS) -> list[int]:
     """Rows at which a new stretch may begin, by exact search for the best penalised piecewise-constant fit.
 
-    `values` has a row a call and a column a quantity, in the unit of `cycle`. Up to 1500 calls are searched one by
-    one, more in blocks of an even number of calls (means), so that time and memory stay bounded.
+    `z` has a row a call and a column a quantity, as `scaled` gives them; columns that hardly move are left out. Up to
+    1500 calls are searched one by one, more in blocks of an even number of calls (means), so that time and memory
+    stay bounded.
     """
-    if len(values) < 2 * smallest:
+    if len(z) < 2 * smallest:
         return []
-    z = scaled(values, cycle)
+    z = z[:, z.std(axis=0) > _LEAST_SPREAD]
     if not z.shape[1]:
         return []
     from ruptures import KernelCPD
@@ -109,12 +112,14 @@ def typical(values: Floats) -> float:
     return float(np.median((values[1:] + values[:-1]) / 2.0)) if len(values) > 1 else float(values[0])
 
 
-def changes(before: Floats, after: Floats, names: Sequence[str], cycle: float) -> list[Change]:
+def changes(before: Floats, after: Floats, names: Sequence[str], cycle: float, gpus: int = 1) -> list[Change]:
     """The quantities whose typical value moves by a tenth of a cycle or more, beyond chance; largest first.
 
-    Chance: Mann-Whitney, two-sided, p < 0.01 after Bonferroni over the quantities. Stretches of more than 2000 calls
-    are tested on every n-th.
+    Chance: Mann-Whitney, two-sided, p < 0.01 after Bonferroni over the quantities of all `gpus`. Stretches of more than
+    2000 calls are tested on every n-th. Fewer than 8 calls on a side prove nothing.
     """
+    if min(len(before), len(after)) < MIN_CALLS:
+        return []
     from scipy.stats import mannwhitneyu
 
     found = []
@@ -123,7 +128,7 @@ def changes(before: Floats, after: Floats, names: Sequence[str], cycle: float) -
         if abs(high - low) < REGIME_CHANGE_SHARE * cycle:
             continue
         some_before, some_after = (side[:: 1 + len(side) // _MOST_TESTED, column] for side in (before, after))
-        p_value = min(1.0, float(mannwhitneyu(some_before, some_after).pvalue) * len(names))
+        p_value = min(1.0, float(mannwhitneyu(some_before, some_after).pvalue) * len(names) * gpus)
         if p_value < REGIME_P_VALUE:
             found.append(Change(name, low, high, p_value))
     return sorted(found, key=lambda change: -change.size)

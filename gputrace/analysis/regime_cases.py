@@ -22,6 +22,7 @@ from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes import Stretch
 from gputrace.analysis.segments import Windows, call_modes
 from gputrace.analysis.thresholds import (
+    ALLOCATING_SHARE,
     CHAINING_LOST_SHARE,
     CONTENTION_RATE_SHARE,
     HOST_BUSY_SHARE,
@@ -41,11 +42,12 @@ def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     findings = judge_all(case)
     cause = main_cause(causes(case.blame), findings)
     known = any(view.knows_compute for view in case.views)
+    stalled = any(finding.id == "pinned-alloc-stall" and finding.verdict == "supported" for finding in findings)
     return Regime(
         start_ns=stretch.start_ns,
         end_ns=stretch.end_ns,
         calls=len(stretch.calls),
-        label=_label(case, stretch, cause, fastest),
+        label=_label(case, stretch, cause, stalled, fastest),
         reason=stretch.reason,
         phase_medians_ms={name: phase.median_ms for name, phase in case.phases.items()},
         main_cause=cause,
@@ -126,7 +128,7 @@ class _Seen:
     largest: str | None
     known: bool
     lost_share: float
-    allocating_share: float
+    allocating: bool
     pinned: bool
     slowed: bool
     host_cpu: float | None
@@ -146,7 +148,7 @@ _BY_CAUSE = {
 
 def _name(seen: _Seen) -> str:
     """The first rule that fits; the table is in docs/definitions.md."""
-    if seen.allocating_share >= 0.5:
+    if seen.allocating:
         return "pinned buffers being allocated"
     if not seen.known:
         return "what the GPU did is not known"
@@ -169,7 +171,7 @@ def _pageable(seen: _Seen) -> str:
     return "pageable copy"
 
 
-def _label(case: Case, stretch: Stretch, cause: str | None, fastest: float | None) -> str:
+def _label(case: Case, stretch: Stretch, cause: str | None, stalled: bool, fastest: float | None) -> str:
     largest = next((item.cause for item in causes(case.blame)), None)
     modes = call_modes(case.trace)["mode"]
     allocating_s = float((case.bursts["end_ns"] - case.bursts["start_ns"]).sum()) / 1e9
@@ -181,7 +183,8 @@ def _label(case: Case, stretch: Stretch, cause: str | None, fastest: float | Non
         largest=largest,
         known=any(view.knows_compute for view in case.views),
         lost_share=case.lost_s / case.window_s if case.window_s else 0.0,
-        allocating_share=allocating_s / max(1e-9, (stretch.end_ns - stretch.start_ns) / 1e9),
+        # One process allocates for all its GPUs: on one that is not stalled it says nothing.
+        allocating=stalled and allocating_s >= ALLOCATING_SHARE * (stretch.end_ns - stretch.start_ns) / 1e9,
         pinned=bool((modes == "in-sync").sum() > len(modes) / 2),
         slowed=rate is not None and fastest is not None and rate < CONTENTION_RATE_SHARE * fastest,
         host_cpu=None if host_cpu is None else float(host_cpu),  # type: ignore[arg-type]

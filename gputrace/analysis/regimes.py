@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from gputrace.analysis.changes import Change, Floats, alternates, change_points, changes
+from gputrace.analysis.changes import Change, Floats, alternates, change_points, changes, scaled
 from gputrace.analysis.phases import concurrent
 from gputrace.analysis.segments import timed_holds
 from gputrace.analysis.thresholds import MIN_CALLS, REGIME_LEAST_SHARE
@@ -87,7 +87,7 @@ def quantities(trace: Trace, bursts: pl.DataFrame) -> Quantities:
 
 
 def find_stretches(trace: Trace, bursts: pl.DataFrame) -> list[Stretch]:
-    """The regimes of a run, in order of time; several GPUs' calls are taken together, in order of lock."""
+    """The regimes of a run, in order of time. A regime is one for all GPUs: it ends where any of them changes."""
     known = quantities(trace, bursts)
     if known.frame.is_empty():
         return []
@@ -107,17 +107,12 @@ def _seconds(calls: pl.DataFrame) -> float:
 
 
 def _of_restart(known: Quantities, first: int, begun: str, run_s: float, trace: Trace) -> list[Stretch]:
-    cycle = float(np.median(known.values((_CYCLE,))))
-    # The cycle is the sum of the others: it is tested, but not searched.
-    searched = tuple(name for name in (*known.on_gpu, *known.beside) if name != _CYCLE)
-    cuts = change_points(known.values(searched), cycle)
-    cuts, reasons = _earned(known, cuts, run_s)
+    cuts, reasons = _earned(known, _candidates(known), run_s)
     edges = [0, *cuts, known.frame.height]
     locks, ends = known.frame["lock_ns"], int(known.frame["unlock_ns"].max())  # type: ignore[arg-type]
-    held = known.values((_HELD,))[:, 0]
     found = []
     for number, (low, high) in enumerate(pairwise(edges)):
-        reason = begun if number == 0 else _reason(reasons[number - 1])
+        reason = begun if number == 0 else reasons[number - 1].words
         if number:
             reason += _load(trace, known.frame, edges[number - 1 : number + 2])
         found.append(
@@ -127,34 +122,69 @@ def _of_restart(known: Quantities, first: int, begun: str, run_s: float, trace: 
                 int(locks[low]),
                 int(locks[high]) if high < known.frame.height else ends,
                 reason,
-                alternates(held[low:high]),
+                _takes_turns(known.frame[low:high]),
             )
         )
     return found
 
 
-def _earned(known: Quantities, cuts: list[int], run_s: float) -> tuple[list[int], list[list[Change]]]:
+def _candidates(known: Quantities) -> list[int]:
+    """Where a regime may begin, by all GPUs' calls together and by each GPU's own."""
+    # The cycle is the sum of the others: it is tested, but not searched.
+    searched = tuple(name for name in (*known.on_gpu, *known.beside) if name != _CYCLE)
+    values, cycles, gpu = known.values(searched), known.values((_CYCLE,))[:, 0], known.frame["gpu"].to_numpy()
+    rows = [np.flatnonzero(gpu == number) for number in np.unique(gpu)]
+    z = np.zeros_like(values)
+    for own in rows:
+        z[own] = scaled(values[own], float(np.median(cycles[own])))
+    cuts = set(change_points(z))
+    if len(rows) > 1:
+        cuts.update(int(own[cut]) for own in rows for cut in change_points(z[own]))
+    return sorted(cuts)
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """What changed at a cut, largest first; `share` is the largest change as a share of its GPU's cycle."""
+
+    words: str
+    share: float
+
+
+def _earned(known: Quantities, cuts: list[int], run_s: float) -> tuple[list[int], list[_Reason]]:
     """The cuts whose two sides differ in a way that matters; the weakest goes first, and its neighbours are joined."""
-    values = known.values(known.on_gpu)
-    cycles = known.values((_CYCLE,))[:, 0]
     kept = list(cuts)
     while kept:
-        edges = [0, *kept, len(values)]
-        sides = [(edges[i], edges[i + 1], edges[i + 2]) for i in range(len(kept))]
-        reasons = [
-            changes(values[low:cut], values[cut:high], known.on_gpu, float(np.median(cycles[low:high])))
-            if _long_enough(known.frame, low, cut, high, run_s)
-            else []
-            for low, cut, high in sides
-        ]
-        sizes = [
-            own[0].size / float(np.median(cycles[s[0] : s[2]])) if own else 0.0
-            for own, s in zip(reasons, sides, strict=True)
-        ]
-        if min(sizes) > 0.0:
+        edges = [0, *kept, known.frame.height]
+        reasons = [_what_changed(known, (edges[i], edges[i + 1], edges[i + 2]), run_s) for i in range(len(kept))]
+        weakest = min(range(len(kept)), key=lambda i: reasons[i].share)
+        if reasons[weakest].share > 0.0:
             return kept, reasons
-        kept.pop(int(np.argmin(sizes)))
+        kept.pop(weakest)
     return [], []
+
+
+def _what_changed(known: Quantities, at: tuple[int, int, int], run_s: float) -> _Reason:
+    low, cut, high = at
+    best = _Reason("", 0.0)
+    if not _long_enough(known.frame, low, cut, high, run_s):
+        return best
+    values, cycles, gpu = known.values(known.on_gpu), known.values((_CYCLE,))[:, 0], known.frame["gpu"].to_numpy()
+    gpus = np.unique(gpu)
+    for number in gpus:
+        before, after = (a + np.flatnonzero(gpu[a:b] == number) for a, b in ((low, cut), (cut, high)))
+        cycle = float(np.median(cycles[np.concatenate([before, after])])) if len(before) + len(after) else 0.0
+        found = changes(values[before], values[after], known.on_gpu, cycle, len(gpus))
+        if found and found[0].size / max(cycle, 1e-9) > best.share:
+            which = f"GPU {number}: " if len(gpus) > 1 else ""
+            best = _Reason(which + _words(found), found[0].size / max(cycle, 1e-9))
+    return best
+
+
+def _takes_turns(calls: pl.DataFrame) -> bool:
+    """Whether holds take turns on at least half of the GPUs."""
+    told = [alternates(own[_HELD].to_numpy()) for _, own in calls.group_by("gpu", maintain_order=True)]
+    return sum(told) >= max(1.0, len(told) / 2)
 
 
 def _long_enough(calls: pl.DataFrame, low: int, cut: int, high: int, run_s: float) -> bool:
@@ -164,7 +194,7 @@ def _long_enough(calls: pl.DataFrame, low: int, cut: int, high: int, run_s: floa
     )
 
 
-def _reason(found: list[Change]) -> str:
+def _words(found: list[Change]) -> str:
     # The hold and the cycle contain the phases: they speak only where no phase does.
     parts = [change for change in found if change.name not in (_HELD, _CYCLE)] or found
     return ", ".join(f"{c.name} {c.before:.0f} -> {c.after:.0f} ms" for c in parts[:_NAMED_IN_REASON])

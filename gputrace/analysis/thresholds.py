@@ -62,6 +62,8 @@ REGIME_LEAST_SHARE = 0.02
 BISTABLE_RATIO = 1.5
 BISTABLE_SHARE = 0.2
 BISTABLE_P_VALUE = 0.05
+# A regime is one of allocation if buffers were being allocated for this share of it, and that stalled the driver.
+ALLOCATING_SHARE = 0.5
 # A regime that loses less of its time than this chains its calls: the GPU is busy.
 CHAINING_LOST_SHARE = 0.2
 # Copies slower than this share of the fastest pageable ones of the run are slowed down by something.

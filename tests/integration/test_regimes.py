@@ -117,7 +117,7 @@ def test_a_restart_begins_a_regime() -> None:
 
 def test_a_phase_that_only_steps_is_constant_within_regimes() -> None:
     works, limits = steady_run(1, 80)
-    level = [replace(work, **dict.fromkeys(("ntt_kernels", "msm_invoke"), 0.6), pinned=False) for work in works]
+    level = [replace(work, ntt_kernels=0.6, msm_invoke=0.6, pinned=False) for work in works]
     trace = run_of(stepped(level, 40, 1.5), replace(limits, copy_slowdown=0.0), 1, 6, 60)
     stretches = find_stretches(trace, alloc_bursts(trace))
     assert len(stretches) == 2
