@@ -134,7 +134,7 @@ class _Seen:
     host_cpu: float | None
 
 
-_BY_CAUSE = {
+BY_CAUSE = {
     "pinned-alloc-stall": "pinned buffers being allocated",
     "no-work-queued": "no work queued",
     "release-abc": "waiting for a/b/c to be freed",
@@ -159,7 +159,7 @@ def _name(seen: _Seen) -> str:
     if seen.cause == "prep-barrier":
         return f"{'pinned' if seen.pinned else 'pageable'}, waiting for prep_msm"
     if seen.cause is not None:
-        return _BY_CAUSE.get(seen.cause, f"lost to {seen.cause}")
+        return BY_CAUSE.get(seen.cause, f"lost to {seen.cause}")
     return f"no supported cause; most is charged to {seen.largest}" if seen.largest else "nothing lost"
 
 

@@ -154,9 +154,16 @@ class _Reason:
 def _earned(known: Quantities, cuts: list[int], run_s: float) -> tuple[list[int], list[_Reason]]:
     """The cuts whose two sides differ in a way that matters; the weakest goes first, and its neighbours are joined."""
     kept = list(cuts)
+    seen: dict[tuple[int, int, int], _Reason] = {}
+
+    def reason(at: tuple[int, int, int]) -> _Reason:
+        if at not in seen:
+            seen[at] = _what_changed(known, at, run_s)
+        return seen[at]
+
     while kept:
         edges = [0, *kept, known.frame.height]
-        reasons = [_what_changed(known, (edges[i], edges[i + 1], edges[i + 2]), run_s) for i in range(len(kept))]
+        reasons = [reason((edges[i], edges[i + 1], edges[i + 2])) for i in range(len(kept))]
         weakest = min(range(len(kept)), key=lambda i: reasons[i].share)
         if reasons[weakest].share > 0.0:
             return kept, reasons
