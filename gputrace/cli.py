@@ -25,6 +25,19 @@ app.add_typer(formats_app, name="formats")
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="logs, GPU traces, capture folders; - is stdin")]
 
+# Which part of a run: the same on every command that reads one; `Selection` says what each means.
+FromTime = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="begin there: seconds into the window, or a time")
+]
+ToTime = Annotated[str | None, typer.Option("--to", metavar="TIME", help="end there")]
+LastSeconds = Annotated[float | None, typer.Option("--last", metavar="SECONDS", help="only the last seconds")]
+OnGpu = Annotated[int | None, typer.Option("--gpu", metavar="N", help="only this GPU, as the prover numbers it")]
+OfWorker = Annotated[int | None, typer.Option("--worker", metavar="N", help="tables of this worker's calls only")]
+OfJob = Annotated[str | None, typer.Option("--job", metavar="ID", help="tables of this job's calls only")]
+InRegime = Annotated[
+    str | None, typer.Option("--regime", metavar="N|LABEL", help="only this regime: its number, or part of its label")
+]
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -73,6 +86,13 @@ def report(
     column_map: Annotated[
         str | None, typer.Option(metavar="FILE", help="the same as a TOML file like those in parsers/")
     ] = None,
+    start: FromTime = None,
+    end: ToTime = None,
+    last: LastSeconds = None,
+    gpu: OnGpu = None,
+    worker: OfWorker = None,
+    job: OfJob = None,
+    regime: InRegime = None,
 ) -> None:
     """Diagnose a run from its log and GPU trace.
 
@@ -80,6 +100,7 @@ def report(
     elsewhere; with --json - only JSON goes to stdout.
     """
     from gputrace.analysis.diagnose import diagnose
+    from gputrace.analysis.selection import Selection, select
     from gputrace.ingest.traces import TraceOptions
     from gputrace.loading import load
     from gputrace.progress import reading
@@ -90,6 +111,7 @@ def report(
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     with reading() as progress:
         trace = load(inputs, progress, timezone=timezone, trace_options=options, gpu_map=parse_gpu_map(gpu_map))
+    trace = select(trace, Selection(start, end, last, gpu, worker, job, regime, timezone))
     diagnosis = diagnose(trace, gap_ms)
     if json is not None:
         from gputrace.render.json_report import JsonRenderer

@@ -90,7 +90,11 @@ class Quality:
 
 @dataclass
 class Trace:
-    """Frames (schemas in `gputrace.schema`) plus what is known about them."""
+    """Frames (schemas in `gputrace.schema`) plus what is known about them.
+
+    `focus`: numbers of the calls that tables of calls, phases and jobs are about; None: all. Whatever a GPU's time is
+    charged to needs every call.
+    """
 
     inputs: list[InputInfo] = field(default_factory=list)
     marks: pl.DataFrame = field(default_factory=schema.MARKS.empty)
@@ -103,3 +107,9 @@ class Trace:
     gpus: list[GpuInfo] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     quality: Quality = field(default_factory=Quality)
+    focus: pl.Series | None = None
+
+    @property
+    def calls_in_focus(self) -> pl.DataFrame:
+        """The calls that tables are about."""
+        return self.calls if self.focus is None else self.calls.filter(pl.col("call").is_in(self.focus.implode()))

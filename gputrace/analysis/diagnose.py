@@ -1,7 +1,7 @@
 """A `Trace` to a `Diagnosis`: account, bytes, blame, verdicts, headline."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.outlook import outlook, with_recoverable
 from gputrace.analysis.phases import summarise_phases, with_transfer
-from gputrace.analysis.pipeline.changes import Scenario
+from gputrace.analysis.pipeline.scenarios import Scenario
+from gputrace.analysis.regime_cases import judge_regimes
+from gputrace.analysis.regimes import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
@@ -55,7 +57,11 @@ def diagnose(
     measured = _Measured(spans, bursts, segments, views, moved, lost)
     told = [view.states(limits) for view in views if view.knows_compute]
     states = pl.concat(told) if told else _no_states()
-    phases = summarise_phases(trace, measured.moved, bursts)
+    stretches = find_stretches(trace, bursts)
+    in_regimes = [stretch.calls for stretch in stretches]
+    classed = _classes(measured, limits)
+    # What the GPU's time went to concerns every call, whoever asked about some of them.
+    phases = summarise_phases(replace(trace, focus=None), moved, bursts, in_regimes)
     case = _case(trace, measured, phases, limits)
     gaps = find_gaps(states, case.blame, gap_ms, limits)
     hypotheses = judge_all(case)
@@ -67,6 +73,7 @@ def diagnose(
         phases=tuple(case.phases.values()),
         gaps=gaps,
         hypotheses=hypotheses,
+        regimes=judge_regimes(case, stretches, spans, classed),
         states=states,
         blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
@@ -77,6 +84,8 @@ def diagnose(
     diagnosis.hypotheses = with_recoverable(diagnosis.hypotheses, diagnosis.what_if)
     diagnosis.headline = headline(trace, diagnosis)
     diagnosis.headline_stable = _stable(trace, measured, diagnosis, limits)
+    if trace.focus is not None:
+        diagnosis.phases = classed(summarise_phases(trace, moved, bursts, in_regimes))
     return diagnosis
 
 
@@ -96,15 +105,20 @@ def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
 
 
-def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
-    """The evidence under these thresholds."""
+def _classes(measured: _Measured, limits: Thresholds) -> Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]:
+    """What gives phases their transfer class, by this run's rates."""
     floors = [
         limits.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
         for view in measured.views
         if view.sampled
     ]
     line_floors = [floor for floor in (m.line_floor(limits) for m in measured.moved) if floor]
-    classed = with_transfer(phases, min(floors, default=None), max(line_floors, default=None))
+    return lambda phases: with_transfer(phases, min(floors, default=None), max(line_floors, default=None))
+
+
+def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
+    """The evidence under these thresholds."""
+    classed = _classes(measured, limits)(phases)
     return Case(
         trace,
         measured.windows.total_s,
@@ -178,7 +192,7 @@ def _payload(wire: npt.NDArray[np.float64]) -> float:
 
 
 def _calls(trace: Trace) -> CallSummary:
-    calls = trace.calls
+    calls = trace.calls_in_focus
     if calls.is_empty():
         return CallSummary()
     complete = calls.filter("complete")

@@ -16,7 +16,10 @@ def summarise_jobs(trace: Trace) -> tuple[Job, ...]:
     if trace.syntheses.is_empty():
         return ()
     seconds = 1e9
-    synth = trace.syntheses.group_by("job", maintain_order=True).agg(
+    syntheses = trace.syntheses
+    if trace.focus is not None:
+        syntheses = syntheses.filter(pl.col("job").is_in(trace.calls_in_focus["job"].implode()))
+    synth = syntheses.group_by("job", maintain_order=True).agg(
         pl.len().alias("partitions"),
         pl.col("start_ns").min(),
         pl.col("end_ns").max(),

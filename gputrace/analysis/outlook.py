@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gputrace.analysis.diagnosis import Bound, Diagnosis, HypothesisFinding, Replay, WhatIf
-from gputrace.analysis.pipeline.changes import Scenario
 from gputrace.analysis.pipeline.observe import NotReplayableError
 from gputrace.analysis.pipeline.predict import what_if
 from gputrace.analysis.pipeline.run import run_of
+from gputrace.analysis.pipeline.scenarios import Scenario
 from gputrace.trace import Trace
 
 # The change that takes a cause away.

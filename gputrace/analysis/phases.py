@@ -1,5 +1,6 @@
 """Constant or variable: every kind of phase over the complete calls, what it copied, and what its length goes with."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +24,14 @@ _MIXED_SM_SHARE = 0.5
 _DRIVER_P_VALUE = 0.01
 
 
-def summarise_phases(trace: Trace, moved: list[Transfers], bursts: pl.DataFrame) -> tuple[PhaseFinding, ...]:
-    """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown."""
-    complete = trace.calls.filter("complete")
+def summarise_phases(
+    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame, regimes: Sequence[pl.Series] = ()
+) -> tuple[PhaseFinding, ...]:
+    """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown.
+
+    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them.
+    """
+    complete = trace.calls_in_focus.filter("complete")
     phases = trace.phases.join(complete.select("call", "warmup"), on="call")
     phases = phases.group_by("call", "name", maintain_order=True).agg(
         pl.col("duration_ms").sum(), pl.col("under_mutex").first(), pl.col("warmup").first()
@@ -39,8 +45,9 @@ def summarise_phases(trace: Trace, moved: list[Transfers], bursts: pl.DataFrame)
         own = phases.filter(pl.col("name") == name)
         if own.is_empty():
             continue
-        typical = own.filter(~pl.col("warmup"))["duration_ms"].cast(pl.Float64).to_numpy()
-        kind, reason = classify(typical, held_median)
+        typical = own.filter(~pl.col("warmup"))
+        held = phases.filter((pl.col("name") == "mutex_held") & ~pl.col("warmup"))
+        kind, reason = _classify_within(typical, held, regimes, held_median)
         values = own["duration_ms"].cast(pl.Float64).to_numpy()
         found.append(
             PhaseFinding(
@@ -62,6 +69,37 @@ def summarise_phases(trace: Trace, moved: list[Transfers], bursts: pl.DataFrame)
             )
         )
     return tuple(found)
+
+
+def _classify_within(
+    own: pl.DataFrame, held: pl.DataFrame, regimes: Sequence[pl.Series], held_median_ms: float
+) -> tuple[str, str]:
+    """The class over the whole run where there is one regime; else variable if it is so in one of them.
+
+    Regimes with too few calls say nothing; where all have, the whole run decides.
+    """
+    whole = classify(_milliseconds(own), held_median_ms)
+    if len(regimes) < 2:
+        return whole
+    medians, classes = [], []
+    for number, calls in enumerate(regimes, 1):
+        inside = pl.col("call").is_in(calls.implode())
+        durations = _milliseconds(own.filter(inside))
+        kind, reason = classify(durations, float(held.filter(inside)["duration_ms"].median() or 0.0))  # type: ignore[arg-type]
+        if kind == "variable":
+            return kind, f"in regime {number} {reason}"
+        if kind != "insufficient":
+            medians.append(f"{np.median(durations):.0f}")
+            classes.append(kind)
+    if not classes:
+        return whole
+    if whole[0] == "variable":
+        return "constant", f"constant within each regime (medians {', '.join(medians)} ms): it only steps between them"
+    return whole
+
+
+def _milliseconds(own: pl.DataFrame) -> np.ndarray:
+    return own["duration_ms"].cast(pl.Float64).to_numpy()
 
 
 def classify(durations_ms: np.ndarray, held_median_ms: float) -> tuple[str, str]:

@@ -52,3 +52,22 @@ ALLOC_BURST_GAP_S = 6.0
 STALLED_FACTOR = 1.5
 # ntt_kernels below this share of ntt_kernels + coset_intt_sync: the copy ran in coset_intt_sync (pinned memory).
 COPY_IN_SYNC_SHARE = 0.1
+# A regime is cut off only if some phase, or the time between locks, moves by this share of the time from lock to lock.
+REGIME_CHANGE_SHARE = 0.1
+# ... and if chance would do that, over all quantities, less often than this.
+REGIME_P_VALUE = 0.01
+# A regime takes at least this share of the run's time.
+REGIME_LEAST_SHARE = 0.02
+# Holds of two lengths by turns: long at least this many times short, each at least this share of the calls.
+BISTABLE_RATIO = 1.5
+BISTABLE_SHARE = 0.2
+BISTABLE_P_VALUE = 0.05
+# A regime is one of allocation if buffers were being allocated for this share of it, and that stalled the driver.
+ALLOCATING_SHARE = 0.5
+# A regime that loses less of its time than this chains its calls: the GPU is busy.
+CHAINING_LOST_SHARE = 0.2
+# Copies slower than this share of the fastest pageable ones of the run are slowed down by something.
+CONTENTION_RATE_SHARE = 2.0 / 3.0
+# The host is busy from this share of its cores on, lightly loaded below the other.
+HOST_BUSY_SHARE = 0.9
+HOST_LIGHT_SHARE = 0.7

@@ -130,14 +130,14 @@ def spread_repeats(time_ns: Sequence[int]) -> tuple[list[int], bool]:
     return [int(value) for value in spread], True
 
 
-def parse_instant(text: str, timezone: str | None = None) -> int:
+def parse_instant(text: str, timezone: str | None = None, option: str = "--trace-start") -> int:
     """One ISO time or Unix seconds as Unix nanoseconds. Raises `UsageError`."""
     if re.fullmatch(r"\d{9,11}(\.\d+)?", text.strip()):
         return int(decimal_ns(pl.Series([text]), SECOND_NS)[0])
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise UsageError(f"--trace-start {text}: not a time; write it as 2026-11-29T11:47:29Z") from error
+        raise UsageError(f"{option} {text}: not a time; write it as 2026-11-29T11:47:29Z") from error
     if when.tzinfo is None:
         local = pl.Series([round(when.replace(tzinfo=UTC).timestamp() * 1e6) * 1000])
         return int((to_utc(local, timezone) if timezone else local)[0])

@@ -100,7 +100,7 @@ def _calls_list(trace: Trace) -> list[dict[str, Any]]:
         else:
             own[name] = {"start_ns": start_ns, "end_ns": end_ns}
     listed = []
-    for row in trace.calls.sort("call").select(_CALL_COLUMNS).iter_rows(named=True):
+    for row in trace.calls_in_focus.sort("call").select(_CALL_COLUMNS).iter_rows(named=True):
         lines = {"first": row.pop("first_line"), "last": row.pop("last_line")}
         listed.append({**row, "phases": phases.get(row["call"], {}), "lines": lines})
     return listed

@@ -21,6 +21,7 @@ _STATES = (
 _VERDICT_STYLE = {"supported": "bold red", "undetermined": "yellow", "refuted": "dim"}
 _MOST_GAPS = 5
 _MOST_NOTICES = 12
+_MOST_REGIMES = 12
 # Phases that are always 0 or contained in others say nothing in a table for people; the JSON has them.
 _SKIPPED_CLASSES = ("negligible",)
 
@@ -60,6 +61,7 @@ def _parts(trace: Trace, diagnosis: Diagnosis, width: int) -> Iterator[Renderabl
     yield ""
     yield from _gpus(diagnosis)
     yield from _causes(diagnosis, width)
+    yield from _regimes(diagnosis)
     yield from _gaps(diagnosis)
     yield from _phases(diagnosis)
     yield from _verdicts(diagnosis)
@@ -126,6 +128,32 @@ def _causes(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
                 cause.cause, f"{cause.total_s:.1f} s", _percent(cause.share), _bar(cause.share, max(10, width - 42))
             )
     yield Padding(table, (0, 0, 0, 2))
+    yield ""
+
+
+def _regimes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    regimes = diagnosis.regimes
+    if len(regimes) < 2 and not any(regime.bistable for regime in regimes):
+        return
+    yield _title(f"Regimes: {len(regimes)}, by how the phases behave")
+    table = Table.grid(padding=(0, 2))
+    for number_column in (True, False, True, False):
+        table.add_column(justify="right" if number_column else "left")
+    begin = diagnosis.window.start_ns or 0
+    for number, regime in enumerate(regimes[:_MOST_REGIMES], 1):
+        said: list[RenderableType] = [
+            Text(regime.label, style="bold"),
+            *([f"begins: {regime.reason}"] if number > 1 else []),
+        ]
+        if regime.lost_s is not None:
+            said.append(f"{regime.lost_s:.1f} s lost" + (f", most to {regime.main_cause}" if regime.main_cause else ""))
+        if regime.bistable:
+            said.append("short and long holds of the mutex take turns")
+        span = f"{(regime.start_ns - begin) / 1e9:.1f}-{(regime.end_ns - begin) / 1e9:.1f} s"
+        table.add_row(str(number), span, f"{regime.calls} calls", Group(*said))
+    yield Padding(table, (0, 0, 0, 2))
+    if len(regimes) > _MOST_REGIMES:
+        yield Padding(f"{len(regimes) - _MOST_REGIMES} more; the JSON report has all", (0, 0, 0, 2))
     yield ""
 
 

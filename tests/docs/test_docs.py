@@ -3,6 +3,8 @@
 import dataclasses
 import re
 
+from gputrace.analysis import regime_cases
+from gputrace.analysis import thresholds as limits
 from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.hypotheses import ALL
 from gputrace.analysis.thresholds import Thresholds
@@ -40,6 +42,26 @@ def test_thresholds_in_the_definitions_are_those_of_the_code() -> None:
     ):
         assert said in re.sub(r"\s+", " ", text)
     assert len(dataclasses.fields(thresholds)) == 5
+
+
+def test_labels_and_limits_of_regimes_are_those_of_the_code() -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "docs" / "definitions.md").read_text())
+    code = (ROOT / "gputrace" / "analysis" / "regime_cases.py").read_text()
+    labels = {*re.findall(r'return "([^"]+)"$', code, flags=re.MULTILINE), *regime_cases.BY_CAUSE.values()}
+    assert len(labels) >= 12
+    for label in labels:
+        assert f"| {label} |" in text
+    for said in (
+        f"at least {limits.MIN_CALLS} calls and {limits.REGIME_LEAST_SHARE * 100:.0f} % of the run's time",
+        f"must move by {limits.REGIME_CHANGE_SHARE * 100:.0f} % of the median time",
+        f"p < {limits.REGIME_P_VALUE:g} after Bonferroni",
+        f"a factor {limits.BISTABLE_RATIO:g} apart",
+        f"one-sided, p < {limits.BISTABLE_P_VALUE:g}",
+        f"less than {limits.CHAINING_LOST_SHARE * 100:.0f} % of its GPU time is lost",
+        f"cores are {limits.HOST_BUSY_SHARE * 100:.0f} % busy",
+        f"less than {limits.HOST_LIGHT_SHARE * 100:.0f} % busy",
+    ):
+        assert said in text
 
 
 def test_readme_shows_a_real_report() -> None:

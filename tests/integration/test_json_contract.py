@@ -23,6 +23,10 @@ KEYS = {
         "class_reason", "under_mutex", "share_of_mutex_held", "rx_bytes_per_s", "rx_bytes_per_call_median",
         "rx_method", "sm_share_median", "transfer", "drivers",
     ),
+    "regimes": (
+        "start_ns", "end_ns", "calls", "label", "reason", "phase_medians_ms", "main_cause", "verdicts", "lost_s",
+        "duration_s", "bistable",
+    ),
     "hypotheses": (
         "id", "title", "verdict", "confidence", "lost_s", "recoverable_s", "evidence", "knob", "next_step",
     ),

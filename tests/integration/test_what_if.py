@@ -13,7 +13,6 @@ import pytest
 
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis, WhatIf
-from gputrace.analysis.pipeline.changes import parse_scenario
 from gputrace.analysis.pipeline.observe import Observed, observe
 from gputrace.analysis.pipeline.replay import (
     BARRIER_WAIT_S,
@@ -23,6 +22,7 @@ from gputrace.analysis.pipeline.replay import (
     best_replay,
     first_calls,
 )
+from gputrace.analysis.pipeline.scenarios import parse_scenario
 from gputrace.analysis.pipeline.services import services
 from gputrace.loading import load
 from gputrace.simulate.capture import play

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputrace.analysis.pipeline.busy import ARRIVALS, LOOP, MUTEX, POOL, SYNTHESIS, bounds, covered, limiting
-from gputrace.analysis.pipeline.changes import NAMED, Setting, parse_scenario
 from gputrace.analysis.pipeline.observe import CallSeen, Observed, SynthesisSeen
 from gputrace.analysis.pipeline.predict import pool_level, what_if
 from gputrace.analysis.pipeline.replay import best_replay, error_of, first_calls, replay
 from gputrace.analysis.pipeline.run import Run
+from gputrace.analysis.pipeline.scenarios import NAMED, Setting, parse_scenario
 from gputrace.analysis.pipeline.services import pool_services, services
 from gputrace.errors import UsageError
 from gputrace.simulate.pipeline import simulate

@@ -27,9 +27,9 @@ from scipy.special import stdtrit
 
 from gputrace.analysis.diagnosis import Effect, WhatIf
 from gputrace.analysis.pipeline.busy import LIMITS, POOL, SYNTHESIS, Window, busy_shares, limiting
-from gputrace.analysis.pipeline.changes import Scenario, Setting
 from gputrace.analysis.pipeline.replay import first_calls
 from gputrace.analysis.pipeline.run import Run
+from gputrace.analysis.pipeline.scenarios import Scenario, Setting
 from gputrace.analysis.pipeline.services import Services
 from gputrace.simulate.pipeline import simulate
 from gputrace.simulate.schedule import CallWork, Limits

@@ -8,9 +8,9 @@ import polars as pl
 
 from gputrace.analysis.diagnosis import Bound, Diagnosis, Replay
 from gputrace.analysis.pipeline.busy import bounds
-from gputrace.analysis.pipeline.changes import Scenario, parse_scenario
 from gputrace.analysis.pipeline.observe import Observed, observe
 from gputrace.analysis.pipeline.replay import best_replay, rate
+from gputrace.analysis.pipeline.scenarios import Scenario, parse_scenario
 from gputrace.analysis.pipeline.services import Services
 from gputrace.trace import Trace
 
