@@ -13,6 +13,7 @@ from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, Phas
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
+from gputrace.analysis.interleaving import interleavings
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.phases import summarise_phases, with_transfer
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
@@ -59,6 +60,7 @@ def diagnose(trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Threshold
         phases=tuple(case.phases.values()),
         gaps=gaps,
         hypotheses=hypotheses,
+        interleaving=interleavings(trace, segments),
         states=states,
         blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),

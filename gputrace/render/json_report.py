@@ -55,6 +55,7 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "hypotheses": [asdict(finding) for finding in diagnosis.hypotheses],
         "bounds": [asdict(bound) for bound in diagnosis.bounds],
         "what_if": [asdict(effect) for effect in diagnosis.what_if],
+        "interleaving": [asdict(finding) for finding in diagnosis.interleaving],
     }
     if calls:
         report["calls_list"] = _plain(_calls_list(trace), clocked)
