@@ -1,6 +1,7 @@
 """What a predicted effect amounts to, in one word, so that every report says the same."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from gputrace.analysis.diagnosis import Bound, Effect, WhatIf
@@ -31,3 +32,39 @@ def replay_errors(scenarios: Iterable[WhatIf]) -> list[tuple[float, float, float
 def tightest(bounds: tuple[Bound, ...]) -> Bound | None:
     """The resource that allows the fewest calls a second."""
     return min(bounds, key=lambda bound: bound.max_calls_per_s, default=None)
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """One scenario's rate as places (0..1) on the axis that all scenarios share: 0 calls a second is at the left."""
+
+    scenario: WhatIf
+    prospect: Prospect
+    change: float | None
+    now: float | None
+    predicted: float | None
+    low: float | None
+    high: float | None
+
+
+def whiskers(scenarios: Iterable[WhatIf]) -> list[Whisker]:
+    """The scenarios in their order; the highest number of any lies just inside the axis."""
+    rates = [(scenario, scenario.calls_per_s) for scenario in scenarios]
+    known = [value for _, rate in rates for value in (rate.now, rate.predicted, rate.high) if value is not None]
+    end = 1.04 * max(known, default=0.0)
+
+    def place(value: float | None) -> float | None:
+        return None if value is None or end <= 0 else round(min(max(value / end, 0.0), 1.0), 5)
+
+    return [
+        Whisker(
+            scenario=scenario,
+            prospect=prospect(rate),
+            change=change(rate),
+            now=place(rate.now),
+            predicted=place(rate.predicted),
+            low=place(rate.low),
+            high=place(rate.high),
+        )
+        for scenario, rate in rates
+    ]
