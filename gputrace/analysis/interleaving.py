@@ -22,6 +22,8 @@ _KINDS = (*_DELAYING, "b_g2_msm", "finalise")
 _IN_HOLD = (*LEAVES_UNDER_MUTEX, "mutex_held")
 # A log prints whole milliseconds: a wait below one was none.
 _WAITED_MS = 1
+# More hand-overs than these that end before they begin are not the clock's error.
+_IMPOSSIBLE_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ def _interleaving(trace: Trace, gpu: _Gpu) -> Interleaving:
     hidden, exposed = sum(item.under_other_s for item in delaying), sum(item.exposed_s for item in delaying)
     waited_s, unheld_s, waits = _waits(gpu)
     waited, unwaited, alternation, longest = _handovers(gpu.holds)
-    uncertainty = gpu.holds["uncertainty_ms"].median()
+    median_ms = gpu.holds["uncertainty_ms"].median()
+    # Two edges, each with its own error.
+    uncertainty_ms = None if median_ms is None else 2 * float(median_ms)  # type: ignore[arg-type]
     return Interleaving(
         gpu=gpu.number,
         workers=tuple(sorted(gpu.holds["worker"].drop_nulls().unique().to_list())),
@@ -92,28 +96,39 @@ def _interleaving(trace: Trace, gpu: _Gpu) -> Interleaving:
         waits=waits,
         handovers_waited=waited,
         handovers_unwaited=unwaited,
-        # Two edges, each with its own error.
-        handover_uncertainty_ms=None if uncertainty is None else 2 * float(uncertainty),  # type: ignore[arg-type]
+        handover_uncertainty_ms=uncertainty_ms,
         alternation_share=alternation,
         longest_run=longest,
         shortest=shortest_times(_shares(trace, gpu, knows_queue)),
-        notes=tuple(_notes(gpu, knows_queue)),
+        notes=tuple(_notes(gpu, knows_queue, uncertainty_ms or 0.0)),
     )
 
 
-def _notes(gpu: _Gpu, knows_queue: bool) -> list[str]:
+def _notes(gpu: _Gpu, knows_queue: bool, handover_uncertainty_ms: float) -> list[str]:
     notes = []
-    untimed = gpu.calls.height - gpu.holds.height
+    untimed = gpu.calls.filter(pl.col("lock_ns").is_null() | pl.col("unlock_ns").is_null()).height
     if untimed:
         notes.append(
-            f"{untimed} calls without both lock and unlock are left out: a wait for one has no holder, and a hand-over "
-            "across one looks long"
+            f"{_counted(untimed, 'call')} without both lock and unlock left out: a wait for one has no holder, and a "
+            "hand-over across one looks long"
+        )
+    swallowed = gpu.calls.height - untimed - gpu.holds.height
+    handed = _handover_ms(gpu.holds)["ms"]
+    impossible = int((handed < -handover_uncertainty_ms).sum())
+    if swallowed or impossible > _IMPOSSIBLE_SHARE * len(handed):
+        notes.append(
+            f"{_counted(swallowed, 'hold')} within another's, {_counted(impossible, 'hand-over')} that would end before "
+            "beginning: calls of this log may be bound to the wrong GPU or partition, and this GPU's figures are doubtful"
         )
     if gpu.holds["mutex_wait_ms"].null_count():
         notes.append("calls whose wait the log does not print count as not having waited")
     if not knows_queue:
         notes.append("the log does not show the queue: time between calls counts as if work had been there")
     return notes
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 # Who waits for whom.
@@ -162,11 +177,7 @@ def _waits(gpu: _Gpu) -> tuple[float, float, tuple[WaitsFor, ...]]:
 
 def _handovers(holds: pl.DataFrame) -> tuple[Handovers, Handovers, float | None, int]:
     """Hand-overs to one who waited and to one who did not, share that went to another worker, most holds in a row."""
-    pairs = holds.select(
-        ((pl.col("raw_lock_ns") - pl.col("unlock_ns").shift(1).over("restart")) / 1e6).alias("ms"),
-        (pl.col("mutex_wait_ms").fill_null(0) >= _WAITED_MS).alias("waited"),
-        (pl.col("worker") != pl.col("worker").shift(1).over("restart")).alias("switched"),
-    ).drop_nulls("ms")
+    pairs = _handover_ms(holds)
     runs = holds.drop_nulls("worker").select(pl.struct("restart", "worker").rle_id().alias("run"))["run"]
     switched = pairs["switched"].drop_nulls()
     return (
@@ -175,6 +186,15 @@ def _handovers(holds: pl.DataFrame) -> tuple[Handovers, Handovers, float | None,
         float(switched.sum()) / len(switched) if len(switched) else None,
         int(runs.value_counts()["count"].max() or 0),  # type: ignore[arg-type]
     )
+
+
+def _handover_ms(holds: pl.DataFrame) -> pl.DataFrame:
+    """One row for each hold but the first of a restart: ms since the unlock before it, waited, switched worker."""
+    return holds.select(
+        ((pl.col("raw_lock_ns") - pl.col("unlock_ns").shift(1).over("restart")) / 1e6).alias("ms"),
+        (pl.col("mutex_wait_ms").fill_null(0) >= _WAITED_MS).alias("waited"),
+        (pl.col("worker") != pl.col("worker").shift(1).over("restart")).alias("switched"),
+    ).drop_nulls("ms")
 
 
 def _statistics(ms: pl.Series) -> Handovers:

@@ -245,11 +245,23 @@ def test_calls_that_the_log_lost_are_said() -> None:
     trace.phases = trace.phases.filter(~lost)
     result = interleavings(trace, build_segments(trace, NO_BURSTS))[0]
     assert result.calls == 39
-    assert "1 calls without both lock and unlock are left out" in result.notes[0]
+    assert "1 call without both lock and unlock left out" in result.notes[0]
     whole = found(scheduled("plain"))[0]
     assert result.waited_unheld_s > whole.waited_unheld_s + 1.0
     parts = sum(sum(pair.by_phase_s.values()) for pair in result.waits)
     assert parts + result.waited_unheld_s == pytest.approx(result.waited_s)
+
+
+def test_calls_on_the_wrong_gpu_make_the_figures_doubtful() -> None:
+    trace = trace_of(scheduled("two-gpus"))
+    assert all(not result.notes for result in interleavings(trace, build_segments(trace, NO_BURSTS)))
+    wrong = trace.calls.filter(pl.col("gpu") == 1)["call"].gather_every(4).implode()
+    for name in ("calls", "phases"):
+        frame = getattr(trace, name)
+        moved = pl.when(pl.col("call").is_in(wrong)).then(0).otherwise(pl.col("gpu")).cast(pl.Int32).alias("gpu")
+        setattr(trace, name, frame.with_columns(moved))
+    first, _ = interleavings(trace, build_segments(trace, NO_BURSTS))
+    assert any("bound to the wrong GPU" in note for note in first.notes)
 
 
 def test_bounds_of_restarts_add_up() -> None:
