@@ -14,6 +14,7 @@ from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, Phas
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
+from gputrace.analysis.interleaving import interleavings
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.outlook import outlook, with_recoverable
 from gputrace.analysis.phases import summarise_phases, with_transfer
@@ -74,6 +75,7 @@ def diagnose(
         gaps=gaps,
         hypotheses=hypotheses,
         regimes=judge_regimes(case, stretches, spans, classed),
+        interleaving=interleavings(trace, segments),
         states=states,
         blame=case.blame,
         call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),

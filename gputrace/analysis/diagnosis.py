@@ -255,6 +255,96 @@ class WhatIf:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class WaitsFor:
+    """Seconds that `waiter` waited for the GPU mutex while `holder` held it, by the phase that the holder was in.
+
+    Workers by number; `holder` None is a call whose worker the log does not name. `by_phase_s` adds up to `total_s`;
+    `mutex_held` in it is a part of the hold that no phase explains.
+    """
+
+    waiter: int
+    holder: int | None
+    waits: int
+    total_s: float
+    by_phase_s: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Handovers:
+    """Times from one unlock to the next lock. Below the clock's uncertainty they may come out negative."""
+
+    count: int
+    total_s: float
+    median_ms: float | None = None
+    p95_ms: float | None = None
+    max_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class OffGpuWork:
+    """What workers do without needing the GPU, in work-seconds inside the window; the three parts add up.
+
+    `kind`: release (unlock to return), loop (return to the next entry, while work is queued), setup (entry to asking
+    for the mutex), prep_msm, b_g2_msm, finalise (return, or b_g2_msm's end if later, to the finished proof).
+    `under_other_s` while another worker held the mutex; `under_own_s` beside the worker's own hold, without its
+    barrier_wait; `exposed_s` while nobody held it, or its own hold waited for it at the barrier.
+    """
+
+    kind: str
+    total_s: float
+    under_other_s: float
+    under_own_s: float
+    exposed_s: float
+
+
+@dataclass(frozen=True)
+class ShortestTime:
+    """A lower bound on the time of these same calls under another rule for the mutex; not a prediction.
+
+    `limits_s` has the seconds that each thing alone would take (mutex, compute, copy, workers); the longest of them is
+    `shortest_s`, by `limited_by`. `assumes` says under what the bound holds.
+    """
+
+    id: str
+    title: str
+    shortest_s: float
+    limited_by: str
+    limits_s: dict[str, float]
+    assumes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Interleaving:
+    """How the workers of one GPU shared it: who waited for whom, how the mutex went round, what was hidden.
+
+    `overlap_efficiency` is under_other_s / (under_other_s + exposed_s) over release, loop, setup and prep_msm.
+    `waited_s` is every wait for the mutex: `waits` adds up to it together with `waited_unheld_s`, the part in which no
+    call of the log held it (hand-overs, holds that the log does not show). `handovers_waited` are those for which the
+    next holder was already waiting, `handovers_unwaited` the others. `alternation_share` is the share of hand-overs
+    that went to another worker; `longest_run` the most holds in a row by one.
+    """
+
+    gpu: int
+    workers: tuple[int, ...]
+    calls: int
+    window_s: float
+    held_s: float
+    mutex_utilisation: float
+    overlap_efficiency: float | None
+    off_gpu: tuple[OffGpuWork, ...]
+    waited_s: float
+    waited_unheld_s: float
+    waits: tuple[WaitsFor, ...]
+    handovers_waited: Handovers
+    handovers_unwaited: Handovers
+    handover_uncertainty_ms: float | None
+    alternation_share: float | None
+    longest_run: int
+    shortest: tuple[ShortestTime, ...]
+    notes: tuple[str, ...] = ()
+
+
 @dataclass
 class Diagnosis:
     """Everything that a report shows. `states` and `blame` are the frames behind the numbers.
@@ -279,6 +369,7 @@ class Diagnosis:
     what_if: tuple[WhatIf, ...] = ()
     what_if_missing: str = ""
     replay: Replay | None = None
+    interleaving: tuple[Interleaving, ...] = ()
     states: pl.DataFrame = field(default_factory=pl.DataFrame)
     blame: pl.DataFrame = field(default_factory=pl.DataFrame)
     call_bytes: pl.DataFrame = field(default_factory=pl.DataFrame)

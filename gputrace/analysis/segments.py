@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from gputrace.analysis.spans import covers, merged
 from gputrace.analysis.thresholds import ALLOC_BURST_GAP_S, COPY_IN_SYNC_SHARE
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
@@ -180,26 +181,6 @@ def _inside(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _merged(intervals: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Union of intervals, as sorted, disjoint starts and ends."""
-    ordered = intervals.drop_nulls().filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-    if ordered.is_empty():
-        empty = np.array([], dtype=np.int64)
-        return empty, empty
-    starts = ordered["start_ns"].to_numpy()
-    ends = np.maximum.accumulate(ordered["end_ns"].to_numpy())
-    new = np.concatenate([[True], starts[1:] > ends[:-1]])
-    return starts[new], ends[np.concatenate([np.flatnonzero(new)[1:] - 1, [len(ends) - 1]])]
-
-
-def _covers(spans: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
-    starts, ends = spans
-    index = np.searchsorted(starts, at, side="right") - 1
-    inside: np.ndarray = index >= 0
-    inside[inside] = at[inside] < ends[index[inside]]
-    return inside
-
-
 def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Segments between holds, named for what kept the next call: release_abc, no_work, pre_lock, pickup or unknown."""
     gaps = (
@@ -216,19 +197,19 @@ def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     )
     if gaps.is_empty():
         return pl.DataFrame(schema=SEGMENTS)
-    queued = _merged(
+    queued = merged(
         trace.syntheses.select(pl.col("queued_ns").alias("start_ns"), pl.col("picked_up_ns").alias("end_ns"))
     )
     knows_queue = trace.syntheses["queued_ns"].count() > 0 and trace.syntheses["picked_up_ns"].count() > 0
     parts = []
     for (gpu,), own in gaps.group_by("gpu", maintain_order=True):
         of_gpu = trace.calls.filter(pl.col("gpu") == gpu)
-        releasing = _merged(
+        releasing = merged(
             of_gpu.filter(pl.col("release_abc_ms").is_not_null()).select(
                 pl.col("unlock_ns").alias("start_ns"), "end_ns"
             )
         )
-        entering = _merged(of_gpu.select("start_ns", pl.col("lock_ns").alias("end_ns")))
+        entering = merged(of_gpu.select("start_ns", pl.col("lock_ns").alias("end_ns")))
         starts, ends = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
         edges = np.concatenate([starts, ends, *releasing, *entering, *queued])
         edges = np.unique(edges)
@@ -237,10 +218,10 @@ def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         gap = np.searchsorted(starts, middle, side="right") - 1
         inside = (gap >= 0) & (middle < ends[np.maximum(gap, 0)])
         low, high, middle, gap = low[inside], high[inside], middle[inside], gap[inside]
-        has_queue = _covers(queued, middle) if knows_queue else np.ones(len(middle), dtype=bool)
-        is_entering = _covers(entering, middle)
+        has_queue = covers(queued, middle) if knows_queue else np.ones(len(middle), dtype=bool)
+        is_entering = covers(entering, middle)
         # A worker that frees a/b/c keeps the GPU waiting only while there is work that it could take.
-        is_release = _covers(releasing, middle) & (has_queue if knows_queue else True)
+        is_release = covers(releasing, middle) & (has_queue if knows_queue else True)
         names = np.select(
             [is_entering, is_release, ~has_queue, has_queue & knows_queue],
             ["pre_lock", "release_abc", "no_work", "pickup"],

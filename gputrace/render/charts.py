@@ -19,6 +19,8 @@ Colours = Mapping[str, str]
 
 _LANE_HEIGHT = 20
 _PLOT_HEIGHT = 110
+# Text on a coloured band; the bands' colours are the same in light and dark.
+_ON_BAND = "#10151a"
 # Labels of every panel take the same room, so that their time axes lie under one another.
 _LABEL_WIDTH = 62
 _UTC = "%Y-%m-%d %H:%M:%S.%L"
@@ -74,6 +76,48 @@ def gantt(bars: pl.DataFrame, calls: pl.DataFrame, lanes: Sequence[str], axis: T
         )
     )
     return _spec(chart, axis, {"bars": bars, "calls": calls})
+
+
+def regimes(bands: pl.DataFrame, axis: TimeAxis, colours: Colours) -> Spec:
+    """Regimes as one thin lane of bands with their labels, as far as they have room.
+
+    `bands`: start_s, end_s, label, calls, reason, cause.
+    """
+    base = alt.Chart(alt.NamedData("bands")).transform_calculate(
+        utc=_utc(axis, "start_s"), length_s="datum.end_s - datum.start_s", lane="'regime'"
+    )
+    lane = alt.Y("lane:N", axis=_labels(ticks=False, domain=False, grid=False))
+    told = [
+        alt.Tooltip("label:N", title="regime"),
+        alt.Tooltip("start_s:Q", title="start (s)", format=".3f"),
+        alt.Tooltip("length_s:Q", title="length (s)", format=".1f"),
+        *_utc_tooltip(axis),
+        alt.Tooltip("calls:Q"),
+        alt.Tooltip("reason:N"),
+        alt.Tooltip("cause:N"),
+    ]
+    rects = base.mark_rect(clip=True, stroke=_ON_BAND, strokeWidth=0.6, strokeOpacity=0.5).encode(
+        x=_time(axis, "start_s", labels=False),
+        x2="end_s",
+        y=lane,
+        color=_colour("label", colours),
+        tooltip=told,
+    )
+    # The label stays at the left edge of what is shown of its band, and is cut where the band ends.
+    names = (
+        base.transform_calculate(from_s="max(datum.start_s, domain_s[0])", until_s="min(datum.end_s, domain_s[1])")
+        .transform_filter("datum.until_s > datum.from_s")
+        .mark_text(
+            clip=True,
+            align="left",
+            dx=5,
+            fontSize=11,
+            color=_ON_BAND,
+            limit=alt.ExprRef("max(1, (datum.until_s - datum.from_s) / (domain_s[1] - domain_s[0]) * width - 8)"),
+        )
+        .encode(x=_time(axis, "from_s", labels=False), y=lane, text="label:N", tooltip=told)
+    )
+    return _spec(alt.layer(rects, names, height=_LANE_HEIGHT, width="container"), axis, {"bands": bands})
 
 
 def link_traffic(series: pl.DataFrame, line_rate_gb_per_s: float | None, axis: TimeAxis, colours: Colours) -> Spec:

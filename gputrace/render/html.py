@@ -19,7 +19,8 @@ from markupsafe import Markup
 
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding, PhaseFinding
 from gputrace.render import units
-from gputrace.render.timeline import Timeline, build_timeline
+from gputrace.render.prospect import replay_errors, tightest, whiskers
+from gputrace.render.timeline import Timeline, build_timeline, regime_colours
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
 
@@ -53,6 +54,10 @@ class HtmlRenderer:
             strips=_strips(trace, diagnosis.phases),
             calls=_call_names(trace),
             colours=theme["colours"],
+            whiskers=whiskers(diagnosis.what_if),
+            replays=replay_errors(diagnosis.what_if),
+            tightest=tightest(diagnosis.bounds),
+            regime_colours=regime_colours(diagnosis, theme["colours"]),
             verdicts=_by_verdict(diagnosis.hypotheses),
             most_gaps=_MOST_GAPS,
             most_jobs=_MOST_JOBS,
@@ -80,6 +85,9 @@ def _environment(folder: Path, colours: dict[str, Any]) -> Environment:
         "rate": units.rate,
         "size": units.size,
         "count": units.count,
+        "per_second": units.per_second,
+        "signed_share": units.signed_share,
+        "signed_seconds": units.signed_seconds,
         "known": units.known,
         "speaks": _speaks,
         "colour": lambda name, kind: colours[kind].get(name, colours["other"]),

@@ -57,6 +57,7 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "what_if": [asdict(effect) for effect in diagnosis.what_if],
         "what_if_missing": diagnosis.what_if_missing or None,
         "replay": None if diagnosis.replay is None else asdict(diagnosis.replay),
+        "interleaving": [asdict(finding) for finding in diagnosis.interleaving],
     }
     if calls:
         report["calls_list"] = _plain(_calls_list(trace), clocked)

@@ -10,9 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, PhaseFinding
+from gputrace.render.text_outlook import outlook
+from gputrace.render.text_parts import bar as _bar
+from gputrace.render.text_parts import hanging as _hanging
+from gputrace.render.text_parts import percent as _percent
+from gputrace.render.text_parts import title as _title
+from gputrace.render.text_workers import interleaving
 from gputrace.trace import Trace
 
-_BAR = "█"
 _STATES = (
     ("compute", "compute_share", "green"),
     ("copy-only", "copy_only_share", "yellow"),
@@ -65,19 +70,9 @@ def _parts(trace: Trace, diagnosis: Diagnosis, width: int) -> Iterator[Renderabl
     yield from _gaps(diagnosis)
     yield from _phases(diagnosis)
     yield from _verdicts(diagnosis)
+    yield from outlook(diagnosis)
+    yield from interleaving(diagnosis)
     yield from _quality(trace, diagnosis)
-
-
-def _title(text: str) -> Text:
-    return Text(text, style="bold underline")
-
-
-def _bar(share: float, columns: int) -> str:
-    return _BAR * round(share * columns)
-
-
-def _percent(share: float | None) -> str:
-    return "?" if share is None else f"{share:.0%}"
 
 
 def _gb(value: float | None, digits: int = 1) -> str:
@@ -251,14 +246,6 @@ def _verdict(finding: HypothesisFinding) -> Group:
     if finding.knob:
         lines.append(_hanging(">", finding.knob))
     return Group(*lines)
-
-
-def _hanging(mark: str, text: str) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=1)
-    table.add_column()
-    table.add_row(mark, text)
-    return table
 
 
 def _quality(trace: Trace, diagnosis: Diagnosis) -> Iterator[RenderableType]:

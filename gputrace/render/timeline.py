@@ -29,7 +29,7 @@ _OTHER = "other"
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart: `kind` is phases, link or compute; `key` names its element in the page."""
+    """One chart: `kind` is regimes, phases, link or compute; `key` names its element in the page."""
 
     key: str
     kind: str
@@ -110,6 +110,12 @@ def time_axis(trace: Trace, diagnosis: Diagnosis) -> TimeAxis | None:
     )
 
 
+def regime_colours(diagnosis: Diagnosis, colours: dict[str, Any]) -> dict[str, str]:
+    """A colour for each label of a regime, in the order in which they come; equal labels look the same."""
+    labels = list(dict.fromkeys(regime.label for regime in diagnosis.regimes))
+    return {label: colours["regimes"][i % len(colours["regimes"])] for i, label in enumerate(labels)}
+
+
 def decimate(series: pl.DataFrame, most: int = MOST_POINTS) -> pl.DataFrame:
     """time_s, value to at most `most` rows: of every bin of time the lowest, the highest and, if any, a hole."""
     if series.height <= most:
@@ -182,12 +188,33 @@ class _Builder:
         line_rate = finding.line_rate_bytes_per_s if finding else None
         busy, source = self._compute(gpu, finding)
         specs = {
+            "regimes": self._regimes(),
             "phases": self._phases(gpu),
             "link": self._link(gpu, line_rate),
             "compute": self._compute_panel(gpu, busy),
         }
         panels = tuple(Panel(f"gpu{gpu}-{kind}", kind, spec) for kind, spec in specs.items() if spec is not None)
+        if all(panel.kind == "regimes" for panel in panels):
+            panels = ()
         return Figure(gpu, panels, line_rate, source)
+
+    def _regimes(self) -> charts.Spec | None:
+        if not self.diagnosis.regimes:
+            return None
+        bands = pl.DataFrame(
+            [
+                {
+                    "start_s": round(self.axis.seconds(regime.start_ns), 4),
+                    "end_s": round(self.axis.seconds(regime.end_ns), 4),
+                    "label": regime.label,
+                    "calls": regime.calls,
+                    "reason": regime.reason,
+                    "cause": regime.main_cause or "none supported",
+                }
+                for regime in self.diagnosis.regimes
+            ]
+        )
+        return charts.regimes(bands, self.axis, regime_colours(self.diagnosis, self.colours))
 
     def _phases(self, gpu: int) -> charts.Spec | None:
         own = self.bars.filter(pl.col("gpu") == gpu)
@@ -202,7 +229,10 @@ class _Builder:
             "duration_ms",
         )
         workers = own["worker"].unique().sort(nulls_last=True).to_list()
-        names = [f"w{'?' if number is None else number} {lane}" for number in workers for lane in (*_LANES, _OTHER)]
+        # The lanes of the mutex lie under one another, whoever holds it: there one sees workers take turns.
+        holding, *beside = (*_LANES, _OTHER)
+        order = [(number, holding) for number in workers] + [(n, lane) for n in workers for lane in beside]
+        names = [f"w{'?' if number is None else number} {lane}" for number, lane in order]
         used = set(bars["lane"])
         calls = self.trace.calls.filter(pl.col("call").is_in(own["call"].unique().to_list())).select(
             "call", pl.col("worker", "partition", "job").cast(pl.String).fill_null("unknown")

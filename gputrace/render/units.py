@@ -43,6 +43,25 @@ def rate(bytes_per_s: float | None) -> str:
     return UNKNOWN if bytes_per_s is None else f"{_scaled(bytes_per_s)}/s"
 
 
+def per_second(value: float | None) -> str:
+    """Calls per second, without the unit: two decimals, more where there would be nothing left."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.2f}" if abs(value) >= 0.095 or value == 0 else f"{value:.2g}"
+
+
+def signed_share(value: float | None) -> str:
+    """A change in percent, with its sign."""
+    return UNKNOWN if value is None else f"{value:+.0%}"
+
+
+def signed_seconds(value: float | None) -> str:
+    """Seconds that may be negative, with a true minus sign out of which no range is misread."""
+    if value is None:
+        return UNKNOWN
+    return f"\N{MINUS SIGN}{seconds(-value)}" if value < 0 else seconds(value)
+
+
 def size(value: float | None) -> str:
     """Bytes; GB = 1e9."""
     return UNKNOWN if value is None else _scaled(value)

@@ -243,6 +243,12 @@
   const ready = stacks.length ? draw() : Promise.resolve();
   window.gputrace = {
     ready,
-    timeline: { get views() { return drawn.map((item) => item.view); }, domain: () => [...domain], zoom, reset },
+    timeline: {
+      get views() { return drawn.map((item) => item.view); },
+      view: (key) => drawn.find((item) => item.element.id === key)?.view,
+      domain: () => [...domain],
+      zoom,
+      reset,
+    },
   };
 })();

@@ -2,9 +2,10 @@
 
 import gzip
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,16 @@ from gputrace.ingest.inputs import ingest
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.render.html import HtmlRenderer
 from gputrace.trace import Trace
+from tests.made import with_outlook
 
 pytestmark = pytest.mark.browser
 
 TOLD_STORY = Path(__file__).parents[2] / "sample_logs" / "told-story"
 LOG, SAMPLES = TOLD_STORY / "prover.log.gz", TOLD_STORY / "nvml.csv.gz"
+SECTIONS = (
+    "states", "causes", "timeline", "regimes", "phases", "gaps", "verdicts", "what-if", "bounds", "interleaving",
+    "jobs", "quality",
+)  # fmt: skip
 HOSTILE = "</script><img/src=x/onerror=window.pwned=1>"
 
 
@@ -37,6 +43,14 @@ class Opened:
         """The time that the first panel shows, read from its scale."""
         domain: list[float] = self.page.evaluate("gputrace.timeline.views[0].scale('x').domain()")
         return domain
+
+
+def wait_until(page: Page, expression: str, arg: Any = None) -> None:
+    """Polls from outside: playwright's own wait evaluates text inside the page, which the page's policy forbids."""
+    end = time.monotonic() + 10
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < end, f"not within 10 s: {expression}"
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +123,15 @@ def test_says_what_it_found(browser: Browser, told_story: Report) -> None:
             assert card.is_visible()
             assert finding.title in card.inner_text()
         order = report.page.locator("main > section").evaluate_all("sections => sections.map(s => s.id)")
-        assert order == ["states", "causes", "timeline", "phases", "gaps", "verdicts", "jobs", "quality"]
+        found = told_story.diagnosis
+        optional = {
+            "regimes": found.regimes,
+            "what-if": found.what_if,
+            "bounds": found.bounds,
+            "interleaving": found.interleaving,
+        }
+        assert order == [name for name in SECTIONS if optional.get(name, True)]
+        assert "interleaving" in order
 
 
 def test_refuted_verdicts_are_folded_and_a_link_unfolds_them(browser: Browser, told_story: Report) -> None:
@@ -153,19 +175,19 @@ def test_buttons_wheel_and_drag_move_all_panels(browser: Browser, told_story: Re
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.wheel(0, -400)
-        page.wait_for_function("span => gputrace.timeline.domain()[1] - gputrace.timeline.domain()[0] < span", arg=300)
+        wait_until(page, "span => gputrace.timeline.domain()[1] - gputrace.timeline.domain()[0] < span", arg=300)
         page.evaluate("gputrace.timeline.zoom(100, 120)")
         assert report.domain() == pytest.approx([100, 120])
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] / 2 - 200, box["y"] + box["height"] / 2, steps=5)
         page.mouse.up()
-        page.wait_for_function("gputrace.timeline.views[0].scale('x').domain()[0] > 101")
+        wait_until(page, "gputrace.timeline.views[0].scale('x').domain()[0] > 101")
         shown = page.evaluate("gputrace.timeline.views.map(view => view.scale('x').domain())")
-        assert len(shown) == 3
+        assert len(shown) == page.locator(".panel").count() >= 3
         assert all(domain == pytest.approx(shown[0]) for domain in shown)
         assert shown[0][1] - shown[0][0] == pytest.approx(20)
         page.get_by_role("button", name="Reset zoom").click()
-        page.wait_for_function("start => gputrace.timeline.views[0].scale('x').domain()[0] === start", arg=whole[0])
+        wait_until(page, "start => gputrace.timeline.views[0].scale('x').domain()[0] === start", arg=whole[0])
         assert report.domain() == pytest.approx(whole)
 
 
@@ -174,7 +196,8 @@ def test_keys_move_the_timeline(browser: Browser, told_story: Report) -> None:
         whole = report.domain()
         report.page.locator(".figure-stack").focus()
         report.page.keyboard.press("+")
-        report.page.wait_for_function(
+        wait_until(
+            report.page,
             "span => { const d = gputrace.timeline.views[0].scale('x').domain(); return d[1] - d[0] < span; }",
             arg=(whole[1] - whole[0]) * 0.6,
         )
@@ -186,7 +209,7 @@ def test_choosing_a_gap_shows_it(browser: Browser, told_story: Report) -> None:
     start_s, end_s = (gap.start_ns - start_ns) / 1e9, (gap.end_ns - start_ns) / 1e9
     with opened(browser, told_story, reduced_motion="reduce") as report:
         report.page.locator("#gaps tbody button").first.click()
-        report.page.wait_for_function("gputrace.timeline.views[0].scale('x').domain()[0] > 1")
+        wait_until(report.page, "gputrace.timeline.views[0].scale('x').domain()[0] > 1")
         shown = report.domain()
         assert shown[0] < start_s < end_s < shown[1]
         assert shown[1] - shown[0] == pytest.approx(2 * (end_s - start_s), abs=0.001)
@@ -206,7 +229,7 @@ def test_a_bar_tells_what_it_is(browser: Browser, told_story: Report) -> None:
         page.locator(".panel.phases").scroll_into_view_if_needed()
         box = page.locator(".panel.phases canvas").bounding_box()
         lane = page.evaluate(
-            "lane => { const v = gputrace.timeline.views[0]; "
+            "lane => { const v = gputrace.timeline.view('gpu0-phases'); "
             "return v.padding().top + v.origin()[1] + v.scale('y')(lane) + v.scale('y').bandwidth() / 2; }",
             f"w{call['worker']} GPU",
         )
@@ -285,3 +308,103 @@ def test_without_a_wall_clock_no_time_of_day_is_shown(browser: Browser, tmp_path
         assert "UTC" not in report.page.locator("main").inner_text()
         assert "no time of day" in report.page.locator("#timeline").inner_text()
         assert "copy-only" not in report.page.locator("#states .keys").inner_text()
+
+
+OUTLOOK = ("regimes", "what-if", "bounds", "interleaving")
+
+
+@pytest.fixture(scope="module")
+def outlook(tmp_path_factory: pytest.TempPathFactory, told_story: Report) -> Report:
+    """The told story with made regimes, bounds and scenarios, whose words are hostile."""
+    found = with_outlook(told_story.diagnosis, hostile=HOSTILE)
+    path = tmp_path_factory.mktemp("outlook") / "report.html"
+    path.write_text(HtmlRenderer().render(told_story.trace, found), encoding="utf-8")
+    return Report(path, told_story.trace, found)
+
+
+def test_what_is_not_there_has_no_section(browser: Browser, told_story: Report, tmp_path: Path) -> None:
+    none = replace(told_story.diagnosis, regimes=(), what_if=(), bounds=(), interleaving=())
+    path = tmp_path / "report.html"
+    path.write_text(HtmlRenderer().render(told_story.trace, none), encoding="utf-8")
+    with opened(browser, Report(path, told_story.trace, none)) as report:
+        for section in OUTLOOK:
+            assert report.page.locator(f"#{section}, nav a[href='#{section}'], .panel.{section}").count() == 0
+
+
+def test_hostile_words_of_the_new_sections_are_shown_and_not_run(browser: Browser, outlook: Report) -> None:
+    with opened(browser, outlook) as report:
+        for section in OUTLOOK:
+            assert HOSTILE in report.page.locator(f"#{section}").inner_text()
+        assert report.page.locator("img").count() == 0
+        assert report.page.evaluate("window.pwned") is None
+
+
+def test_scenarios_are_drawn_from_their_numbers(browser: Browser, outlook: Report) -> None:
+    rows = outlook.diagnosis.what_if
+    with opened(browser, outlook) as report:
+        drawn = report.page.locator("#what-if .whisker")
+        assert drawn.count() == len(rows)
+        scale = []
+        for i, scenario in enumerate(rows):
+            rate, whisker = scenario.calls_per_s, drawn.nth(i)
+            assert whisker.locator(".range").count() == (0 if rate.low is None else 3)
+            if rate.now is not None and rate.predicted is not None:
+                left = whisker.bounding_box()["x"]  # type: ignore[index]
+                bar = whisker.locator(".then").bounding_box()
+                now = whisker.locator(".now").bounding_box()
+                assert bar is not None and now is not None
+                assert bar["width"] / (now["x"] + now["width"] / 2 - left) == pytest.approx(
+                    rate.predicted / rate.now, rel=0.05
+                )
+                scale.append(bar["width"] / rate.predicted)
+        assert len(scale) == 3
+        assert scale == pytest.approx([scale[0]] * 3, rel=0.02)
+        tags = report.page.locator("#what-if tbody td .tag").all_inner_texts()
+        assert tags == ["gain", "no sure gain", "loss", "unknown"]
+        assert "its own error is +2.2 %" in report.page.locator("#what-if .lead").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_regimes_are_a_lane_over_the_panels(browser: Browser, outlook: Report, scheme: str) -> None:
+    second = outlook.diagnosis.regimes[1]
+    with opened(browser, outlook, color_scheme=scheme, reduced_motion="reduce") as report:
+        page = report.page
+        lane = page.locator(".panel.regimes canvas")
+        tops = [page.locator(f".panel.{kind} canvas").bounding_box() for kind in ("regimes", "phases")]
+        assert tops[0] is not None and tops[1] is not None
+        assert tops[0]["y"] < tops[1]["y"] and tops[0]["height"] < 40
+        page.locator("#regimes tbody button").nth(1).click()
+        wait_until(page, "gputrace.timeline.view('gpu0-regimes').scale('x').domain()[0] > 1")
+        page.mouse.move(tops[0]["x"] + tops[0]["width"] / 2, lane.bounding_box()["y"] + 12)  # type: ignore[index]
+        page.mouse.move(tops[0]["x"] + tops[0]["width"] / 2 + 3, lane.bounding_box()["y"] + 12)  # type: ignore[index]
+        tooltip = page.locator("#vg-tooltip-element.visible")
+        tooltip.wait_for(timeout=5000)
+        assert second.label in tooltip.inner_text()
+        assert second.reason in tooltip.inner_text()
+        assert page.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_new_sections_fit(browser: Browser, outlook: Report, width: int) -> None:
+    with opened(browser, outlook, viewport={"width": width, "height": 800}) as report:
+        assert report.page.evaluate("document.documentElement.scrollWidth") <= width
+        for table in report.page.locator("#what-if table, #bounds table").all():
+            box = table.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= width
+
+
+def test_who_waits_for_whom_is_a_table(browser: Browser, outlook: Report) -> None:
+    (finding,) = outlook.diagnosis.interleaving
+    with opened(browser, outlook) as report:
+        section = report.page.locator("#interleaving")
+        rows = section.locator("table").first.locator("tbody tr")
+        assert rows.count() == len(finding.waits)
+        for i, pair in enumerate(finding.waits):
+            text = rows.nth(i).inner_text()
+            assert f"worker {pair.waiter}" in text and f"worker {pair.holder}" in text
+            assert f"{pair.total_s:.1f} s" in text
+        for bound in finding.shortest:
+            assert f"{bound.shortest_s:.1f} s" in section.inner_text()
+        lanes = report.page.evaluate("gputrace.timeline.view('gpu0-phases').scale('y').domain()")
+        assert lanes[:2] == ["w0 GPU", "w1 GPU"]

@@ -9,7 +9,7 @@ from tests.captures import diagnosis, read
 
 TOP = (
     "schema", "headline", "headline_stable", "inputs", "quality", "clock", "window", "gpus", "calls", "jobs", "phases",
-    "regimes", "gaps", "hypotheses", "bounds", "what_if",
+    "regimes", "gaps", "hypotheses", "bounds", "what_if", "interleaving",
 )  # fmt: skip
 KEYS = {
     "inputs": ("path", "kind", "format", "rows", "first_ns", "last_ns", "used"),
@@ -85,6 +85,22 @@ def test_keys_of_the_contract(name: str) -> None:
     } <= set(call)
     assert set(call["lines"]) == {"first", "last"}
     assert isinstance(call["phases"]["ntt_kernels"]["start_ns"], int)
+
+
+def test_interleaving_is_in_the_report() -> None:
+    report = json.loads(JsonRenderer().render(read("pageable-heavy"), diagnosis("pageable-heavy")))
+    (finding,) = report["interleaving"]
+    assert set(finding) == {
+        "gpu", "workers", "calls", "window_s", "held_s", "mutex_utilisation", "overlap_efficiency", "off_gpu",
+        "waited_s", "waited_unheld_s", "waits", "handovers_waited", "handovers_unwaited", "handover_uncertainty_ms",
+        "alternation_share", "longest_run", "shortest", "notes",
+    }  # fmt: skip
+    assert set(finding["waits"][0]) == {"waiter", "holder", "waits", "total_s", "by_phase_s"}
+    assert set(finding["handovers_waited"]) == {"count", "total_s", "median_ms", "p95_ms", "max_ms"}
+    assert set(finding["off_gpu"][0]) == {"kind", "total_s", "under_other_s", "under_own_s", "exposed_s"}
+    assert set(finding["shortest"][0]) == {"id", "title", "shortest_s", "limited_by", "limits_s", "assumes"}
+    alone = json.loads(JsonRenderer().render(read("one-worker"), diagnosis("one-worker")))
+    assert alone["interleaving"] == []
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

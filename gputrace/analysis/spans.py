@@ -1,0 +1,72 @@
+"""Arithmetic on intervals of time, as arrays of integer nanoseconds."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Ints = npt.NDArray[np.int64]
+
+
+class Spans(NamedTuple):
+    """Disjoint intervals in order."""
+
+    starts: Ints
+    ends: Ints
+
+
+class Crossings(NamedTuple):
+    """Where intervals cross spans: row of the interval, row of the span, and from when to when, nanoseconds."""
+
+    interval: Ints
+    span: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+    @property
+    def length_ns(self) -> Ints:
+        """How long each crossing is."""
+        return self.end_ns - self.start_ns
+
+
+def merged(intervals: pl.DataFrame) -> Spans:
+    """Union of intervals (start_ns, end_ns; rows with a null are left out)."""
+    ordered = intervals.drop_nulls().filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
+    if ordered.is_empty():
+        empty = np.array([], dtype=np.int64)
+        return Spans(empty, empty)
+    starts = ordered["start_ns"].to_numpy()
+    ends = np.maximum.accumulate(ordered["end_ns"].to_numpy())
+    new = np.concatenate([[True], starts[1:] > ends[:-1]])
+    return Spans(starts[new], ends[np.concatenate([np.flatnonzero(new)[1:] - 1, [len(ends) - 1]])])
+
+
+def covers(spans: Spans, at: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each moment lies in a span."""
+    index = np.searchsorted(spans.starts, at, side="right") - 1
+    inside: npt.NDArray[np.bool_] = index >= 0
+    inside[inside] = at[inside] < spans.ends[index[inside]]
+    return inside
+
+
+def crossings(start_ns: Ints, end_ns: Ints, spans: Spans) -> Crossings:
+    """Every piece of the intervals (which may overlap one another) that lies in a span."""
+    first = np.searchsorted(spans.ends, start_ns, side="right")
+    last = np.searchsorted(spans.starts, end_ns, side="left")
+    number = np.maximum(last - first, 0)
+    interval = np.repeat(np.arange(len(start_ns)), number)
+    before = np.cumsum(number) - number
+    span = np.arange(len(interval)) - np.repeat(before, number) + np.repeat(first, number)
+    return Crossings(
+        interval,
+        span,
+        np.maximum(start_ns[interval], spans.starts[span]),
+        np.minimum(end_ns[interval], spans.ends[span]),
+    )
+
+
+def covered_ns(start_ns: Ints, end_ns: Ints, spans: Spans) -> Ints:
+    """How much of each interval lies in spans."""
+    found = crossings(start_ns, end_ns, spans)
+    return np.bincount(found.interval, weights=found.length_ns, minlength=len(start_ns)).astype(np.int64)

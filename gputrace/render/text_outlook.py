@@ -1,0 +1,106 @@
+"""The terminal report's sections on what could be: what a fix is worth, and what each resource allows at most."""
+
+from collections.abc import Callable, Iterator
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gputrace.analysis.diagnosis import Diagnosis, Effect, WhatIf
+from gputrace.render import units
+from gputrace.render.prospect import change, prospect, replay_errors, tightest
+from gputrace.render.text_parts import bar, hanging, percent, title
+
+_STYLES = {"gain": "green", "no sure gain": "yellow", "loss": "red", "unknown": "dim"}
+_MARKS = {"gain": "+", "no sure gain": "=", "loss": "-", "unknown": "?"}
+_INDENT = (0, 0, 0, 2)
+
+
+def outlook(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """Both sections; what the diagnosis does not have is left out."""
+    yield from _what_if(diagnosis)
+    yield from _bounds(diagnosis)
+
+
+def _what_if(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    scenarios = diagnosis.what_if
+    if not scenarios:
+        return
+    yield title("What a fix is worth, calls a second")
+    for now, replay, error in replay_errors(scenarios):
+        said = f"now {units.per_second(now)}; the model replays this run at {units.per_second(replay)} ({error:+.1%})"
+        yield Padding(said, _INDENT)
+    for scenario in scenarios:
+        yield Padding(_scenario(scenario), _INDENT)
+        effects = _effects(scenario)
+        if effects:
+            yield Padding(hanging("", effects), _INDENT)
+        for note in scenario.notes:
+            yield Padding(hanging("*", note), _INDENT)
+    yield Padding(Text("+ gain; = the interval includes now, no sure gain; - loss", style="dim"), _INDENT)
+    yield ""
+
+
+def _scenario(scenario: WhatIf) -> Text:
+    rate, word = scenario.calls_per_s, prospect(scenario.calls_per_s)
+    said = "unknown" if rate.predicted is None else units.per_second(rate.predicted)
+    moved = change(rate)
+    share = "" if moved is None else f", {moved:+.0%}"
+    return Text.assemble(
+        (f"{_MARKS[word]} ", _STYLES[word]),
+        (scenario.scenario, "bold"),
+        f": {said}{_range(rate.low, rate.high, units.per_second, scenario.level)}{share}",
+        "" if word in ("gain", said) else f", {word}",
+    )
+
+
+def _range(low: float | None, high: float | None, write: Callable[[float], str], level: float) -> str:
+    if low is None or high is None:
+        return ""
+    return f" ({level:.0%}: {write(low)} to {write(high)})"
+
+
+def _effects(scenario: WhatIf) -> str:
+    parts = []
+    if scenario.saved_s is not None:
+        spread = _range(scenario.saved_s_low, scenario.saved_s_high, units.signed_seconds, scenario.level)
+        parts.append(f"saves {units.signed_seconds(scenario.saved_s)}{spread}")
+    for name, effect, write in (
+        ("mutex held", scenario.mutex_held_ms_median, lambda value: f"{units.milliseconds(value)} ms"),
+        ("compute", scenario.compute_share, percent),
+    ):
+        if effect.predicted is not None:
+            parts.append(f"{name} {_moved(effect, write)}")
+    if scenario.limited_by:
+        parts.append(f"then limited by {scenario.limited_by}")
+    return "; ".join(parts)
+
+
+def _moved(effect: Effect, write: Callable[[float | None], str]) -> str:
+    before = "" if effect.now is None else f"{write(effect.now)} to "
+    return f"{before}{write(effect.predicted)}"
+
+
+def _bounds(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    if not diagnosis.bounds:
+        return
+    yield title("Bounds: the most calls a second that each resource allows")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for name, justify in (("resource", "left"), ("most", "right"), ("busy", "right"), ("", "left"), ("what", "left")):
+        table.add_column(name, justify=justify, no_wrap=name != "what")  # type: ignore[arg-type]
+    first = tightest(diagnosis.bounds)
+    for bound in diagnosis.bounds:
+        table.add_row(
+            f"{bound.resource}{' <' if bound is first else ''}",
+            units.per_second(bound.max_calls_per_s),
+            percent(bound.busy_share),
+            bar(min(bound.busy_share or 0.0, 1.0), 12),
+            bound.what,
+            style="bold" if bound is first else "",
+        )
+    yield Padding(table, _INDENT)
+    rate = diagnosis.calls.per_s
+    if rate is not None:
+        yield Padding(f"this run did {units.per_second(rate)}; < allows the fewest", _INDENT)
+    yield ""
