@@ -25,20 +25,26 @@ def outlook(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 
 def _what_if(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     scenarios = diagnosis.what_if
+    if diagnosis.what_if_missing:
+        yield title("What a fix is worth")
+        yield Padding(f"Nothing is predicted: {diagnosis.what_if_missing}", _INDENT)
+        yield ""
     if not scenarios:
         return
     yield title("What a fix is worth, calls a second")
     for now, replay, error in replay_errors(scenarios):
         said = f"now {units.per_second(now)}; the model replays this run at {units.per_second(replay)} ({error:+.1%})"
         yield Padding(said, _INDENT)
+    notes = list(dict.fromkeys(note for scenario in scenarios for note in scenario.notes))
     for scenario in scenarios:
         yield Padding(_scenario(scenario), _INDENT)
-        effects = _effects(scenario)
+        marks = ", ".join(str(number) for number, note in enumerate(notes, 1) if note in scenario.notes)
+        effects = "; ".join([*_effects(scenario), *([f"note {marks}"] if marks else [])])
         if effects:
             yield Padding(hanging("", effects), _INDENT)
-        for note in scenario.notes:
-            yield Padding(hanging("*", note), _INDENT)
     yield Padding(Text("+ gain; = the interval includes now, no sure gain; - loss", style="dim"), _INDENT)
+    for number, note in enumerate(notes, 1):
+        yield Padding(hanging(str(number), note), _INDENT)
     yield ""
 
 
@@ -61,7 +67,7 @@ def _range(low: float | None, high: float | None, write: Callable[[float], str],
     return f" ({level:.0%}: {write(low)} to {write(high)})"
 
 
-def _effects(scenario: WhatIf) -> str:
+def _effects(scenario: WhatIf) -> list[str]:
     parts = []
     if scenario.saved_s is not None:
         spread = _range(scenario.saved_s_low, scenario.saved_s_high, units.signed_seconds, scenario.level)
@@ -74,7 +80,7 @@ def _effects(scenario: WhatIf) -> str:
             parts.append(f"{name} {_moved(effect, write)}")
     if scenario.limited_by:
         parts.append(f"then limited by {scenario.limited_by}")
-    return "; ".join(parts)
+    return parts
 
 
 def _moved(effect: Effect, write: Callable[[float | None], str]) -> str:

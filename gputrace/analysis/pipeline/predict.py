@@ -29,7 +29,7 @@ from gputrace.analysis.diagnosis import Effect, WhatIf
 from gputrace.analysis.pipeline.busy import LIMITS, POOL, SYNTHESIS, Window, busy_shares, limiting
 from gputrace.analysis.pipeline.replay import first_calls
 from gputrace.analysis.pipeline.run import Run
-from gputrace.analysis.pipeline.scenarios import Scenario, Setting
+from gputrace.analysis.pipeline.scenarios import UPPER_BOUND, Scenario, Setting
 from gputrace.analysis.pipeline.services import Services
 from gputrace.simulate.pipeline import simulate
 from gputrace.simulate.schedule import CallWork, Limits
@@ -53,12 +53,12 @@ class _Outcome:
 
 
 def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 32, seed: int = 0) -> tuple[WhatIf, ...]:
-    """Predictions, most seconds saved first."""
+    """Predictions, most seconds saved first; the upper bound, which nobody can build, last."""
     setting = _setting(run)
     unchanged = _outcome(run, setting)
     resampled = [_resampled(run, random.Random(f"{seed} {n}")) for n in range(draws)]
     found = [_predict(run, scenario, setting, unchanged, resampled) for scenario in scenarios]
-    return tuple(sorted(found, key=lambda one: -(one.saved_s or 0.0)))
+    return tuple(sorted(found, key=lambda one: (one.scenario == UPPER_BOUND, -(one.saved_s or 0.0))))
 
 
 def _predict(run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome, resampled: list[Setting]) -> WhatIf:
@@ -87,7 +87,7 @@ def _predict(run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome
         saved_s_high=_saved(run, high),
         limited_by=limited_by,
         level=LEVEL,
-        notes=(_verdict(rate, limited_by), *said, *_unmeasured(run, scenario)),
+        notes=(*said, *_unmeasured(run, scenario)),
     )
 
 
@@ -224,14 +224,6 @@ def _share(now: float | None, rate: Effect) -> Effect:
 def _saved(run: Run, rate: float) -> float:
     calls = run.seen.total_calls - 1
     return calls / run.calls_per_s - calls / rate
-
-
-def _verdict(rate: Effect, limited_by: str) -> str:
-    assert rate.now is not None and rate.low is not None and rate.high is not None
-    then = f"then {LIMITS[limited_by]} sets the rate"
-    if rate.high < rate.now:
-        return f"makes it slower: {then}"
-    return f"no gain can be promised: {then}" if rate.low <= rate.now else then
 
 
 def _unmeasured(run: Run, scenario: Scenario) -> list[str]:

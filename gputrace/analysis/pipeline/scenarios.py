@@ -15,6 +15,7 @@ from gputrace.simulate.schedule import CallWork, Limits
 _LAUNCH_S = 0.0003
 _CHECKIN_S = 0.0006
 
+UPPER_BOUND = "upper-bound"
 SERVICES = (
     "pre_lock", "d_b_alloc", "ntt_kernels", "coset_intt_sync", "msm_init", "msm_invoke", "msm_dtor", "batch_add",
     "tail_msm", "prep_msm", "b_g2_msm", "release_abc", "synth",
@@ -161,7 +162,7 @@ NAMED = {
         Change("syntheses", "{} syntheses at once", _syntheses, "a whole number", 1, whole=True),
         Change("prep-speed", "prep_msm {} times as fast", _prep_speed, "a factor", 0.01),
         Change("pool-speed", "prep_msm and b_g2_msm {} times as fast", _pool_speed, "a factor", 0.01),
-        Change("upper-bound", "nothing but the GPU's own kernels takes time", _upper_bound),
+        Change(UPPER_BOUND, "nothing but the GPU's own kernels takes time", _upper_bound),
     )
 }
 
