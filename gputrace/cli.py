@@ -24,6 +24,13 @@ formats_app = typer.Typer(
 app.add_typer(formats_app, name="formats")
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="logs, GPU traces, capture folders; - is stdin")]
+Timezone = Annotated[
+    str | None, typer.Option(metavar="NAME", help="zone of times written without one, as Europe/Berlin")
+]
+GpuMap = Annotated[
+    str | None, typer.Option(metavar="LOG:TRACE,...", help="which GPU of the trace each GPU of the log is")
+]
+Force = Annotated[bool, typer.Option("--force", help="overwrite files")]
 
 # Which part of a run: the same on every command that reads one; `Selection` says what each means.
 FromTime = Annotated[
@@ -63,13 +70,9 @@ def report(
     json: Annotated[str | None, typer.Option(metavar="FILE", help="write the JSON report; - is stdout")] = None,
     calls: Annotated[bool, typer.Option("--calls", help="list every call in the JSON report")] = False,
     gap_ms: Annotated[float, typer.Option(min=1.0, help="shortest gap to list, in ms")] = 500.0,
-    timezone: Annotated[
-        str | None, typer.Option(metavar="NAME", help="zone of times written without one, as Europe/Berlin")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
-    gpu_map: Annotated[
-        str | None, typer.Option(metavar="LOG:TRACE,...", help="which GPU of the trace each GPU of the log is")
-    ] = None,
+    timezone: Timezone = None,
+    force: Force = False,
+    gpu_map: GpuMap = None,
     trace_start: Annotated[
         str | None, typer.Option(metavar="TIME", help="when a GPU trace without times began, as 2026-11-29T11:47:29Z")
     ] = None,
@@ -125,6 +128,56 @@ def report(
         sys.stdout.write(terminal_renderer().render(trace, diagnosis))
 
 
+@app.command("what-if")
+def what_if(
+    inputs: Inputs,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="a change, or several joined by +, as pinned-h2d+workers=3; may be repeated"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PHASE=VALUE", help="a service time, as prep_msm=0.5x or release_abc=0ms"),
+    ] = None,
+    json: Annotated[str | None, typer.Option(metavar="FILE", help="write JSON; - is stdout")] = None,
+    timezone: Timezone = None,
+    force: Force = False,
+    gpu_map: GpuMap = None,
+    start: FromTime = None,
+    end: ToTime = None,
+    last: LastSeconds = None,
+    gpu: OnGpu = None,
+    worker: OfWorker = None,
+    job: OfJob = None,
+    regime: InRegime = None,
+) -> None:
+    """Predict what changes to the pipeline would do to this run.
+
+    The run's own calls are replayed through a model of the pipeline, changed as asked; without --scenario and --set,
+    by the changes worth asking for. Changes: pinned-h2d, no-barrier, no-allocation-stall, no-release, workers=N,
+    syntheses=N, prep-speed=X, pool-speed=X, upper-bound. --set adds to every scenario given, or makes one of its own.
+    """
+    from gputrace.analysis.diagnose import diagnose
+    from gputrace.analysis.pipeline.scenarios import asked_for
+    from gputrace.analysis.selection import Selection, select
+    from gputrace.loading import load
+    from gputrace.progress import reading
+    from gputrace.rebuild.gpus import parse_gpu_map
+    from gputrace.render.json_report import WhatIfJsonRenderer
+    from gputrace.render.output import check_targets, terminal_what_if_renderer, write
+
+    check_targets([json], force)
+    scenarios = asked_for(scenario or [], settings or [])
+    with reading() as progress:
+        trace = load(inputs, progress, timezone=timezone, gpu_map=parse_gpu_map(gpu_map))
+    trace = select(trace, Selection(start, end, last, gpu, worker, job, regime, timezone))
+    diagnosis = diagnose(trace, scenarios=scenarios)
+    if json is not None:
+        write(json, WhatIfJsonRenderer().render(trace, diagnosis))
+    if json != "-":
+        sys.stdout.write(terminal_what_if_renderer().render(trace, diagnosis))
+
+
 @app.command("simulate")
 def simulate_run(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="a preset's name, or a TOML file")],
@@ -133,7 +186,7 @@ def simulate_run(
     form: Annotated[
         str, typer.Option(help="the log as: merged, two-files, stdout, stderr, cpp (C++ lines only)")
     ] = "merged",
-    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+    force: Force = False,
 ) -> None:
     """Write a capture of a simulated run, with the truth beside it.
 

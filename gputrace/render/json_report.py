@@ -9,6 +9,7 @@ from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.trace import Trace
 
 SCHEMA = "gputrace.report/1"
+WHAT_IF_SCHEMA = "gputrace.what-if/1"
 # Keys whose values are wall-clock times; without a clock they are null.
 _TIME_SUFFIX = "_ns"
 
@@ -66,6 +67,13 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
     return plain
 
 
+def what_if_object(trace: Trace, diagnosis: Diagnosis) -> dict[str, Any]:
+    """What-ifs alone: the keys of the report that they rest on."""
+    whole = report_object(trace, diagnosis)
+    kept = ("inputs", "clock", "window", "calls", "bounds", "replay", "what_if", "what_if_missing")
+    return {"schema": WHAT_IF_SCHEMA, **{key: whole[key] for key in kept}}
+
+
 _CALL_COLUMNS = (
     "call",
     "gpu",
@@ -116,7 +124,19 @@ class JsonRenderer:
 
     def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
         """The report as indented JSON."""
-        return (
-            json.dumps(report_object(trace, diagnosis, self.calls), indent=1, ensure_ascii=False, allow_nan=False)
-            + "\n"
-        )
+        return _dumped(report_object(trace, diagnosis, self.calls))
+
+
+@dataclass(frozen=True)
+class WhatIfJsonRenderer:
+    """One JSON object with what-ifs and bounds only."""
+
+    extension: str = "json"
+
+    def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
+        """The what-ifs as indented JSON."""
+        return _dumped(what_if_object(trace, diagnosis))
+
+
+def _dumped(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

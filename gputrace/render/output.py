@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gputrace.errors import InputError, UsageError
-from gputrace.render.text import TextRenderer
+from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 
 _NARROW, _WIDE = 80, 120
 
@@ -39,7 +39,16 @@ def write(target: str, document: str) -> None:
 
 def terminal_renderer() -> TextRenderer:
     """A renderer for stdout as it is: its width and colours if it is a terminal, 80 plain columns if not."""
+    return TextRenderer(*_terminal())
+
+
+def terminal_what_if_renderer() -> WhatIfTextRenderer:
+    """The same for what-ifs alone."""
+    return WhatIfTextRenderer(*_terminal())
+
+
+def _terminal() -> tuple[int, bool]:
     if not sys.stdout.isatty():
-        return TextRenderer(_NARROW)
+        return _NARROW, False
     width = shutil.get_terminal_size((_NARROW, 24)).columns
-    return TextRenderer(max(_NARROW, min(width, _WIDE)), color=not os.environ.get("NO_COLOR"))
+    return max(_NARROW, min(width, _WIDE)), not os.environ.get("NO_COLOR")

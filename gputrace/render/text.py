@@ -1,16 +1,16 @@
 """The report in a terminal: readable at 80 columns, plain where it is not a terminal."""
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, PhaseFinding
 from gputrace.render.text_outlook import outlook
+from gputrace.render.text_parts import as_text
 from gputrace.render.text_parts import bar as _bar
 from gputrace.render.text_parts import hanging as _hanging
 from gputrace.render.text_parts import percent as _percent
@@ -41,22 +41,20 @@ class TextRenderer:
 
     def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
         """The report as text, ANSI colours only with `color`."""
-        out = io.StringIO()
-        console = Console(
-            file=out,
-            width=self.width,
-            force_terminal=self.color,
-            color_system="standard" if self.color else None,
-            no_color=not self.color,
-            highlight=False,
-            emoji=False,
-            markup=False,
-            legacy_windows=False,
-        )
-        for part in _parts(trace, diagnosis, self.width):
-            console.print(part)
-        # Trailing blanks help nobody and trip diffs.
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        return as_text(_parts(trace, diagnosis, self.width), self.width, self.color)
+
+
+@dataclass(frozen=True)
+class WhatIfTextRenderer:
+    """Only what fixes are worth and what bounds them, for who asks about scenarios of their own."""
+
+    width: int = 80
+    color: bool = False
+    extension: str = "txt"
+
+    def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
+        """The sections as text, ANSI colours only with `color`."""
+        return as_text(outlook(diagnosis), self.width, self.color)
 
 
 def _parts(trace: Trace, diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:

@@ -1,9 +1,33 @@
 """Small pieces of the terminal report that several sections use."""
 
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 _BAR = "█"
+
+
+def as_text(parts: Iterable[RenderableType], width: int, color: bool) -> str:
+    """The parts one under another, as text of this width; ANSI colours only with `color`."""
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        legacy_windows=False,
+    )
+    for part in parts:
+        console.print(part)
+    # Trailing blanks help nobody and trip diffs.
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def title(text: str) -> Text:

@@ -87,7 +87,7 @@ def _predict(run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome
         saved_s_high=_saved(run, high),
         limited_by=limited_by,
         level=LEVEL,
-        notes=(*said, *_unmeasured(run, scenario)),
+        notes=(*said, *_unmeasured(run, scenario), *(c.neglects for c, _ in scenario.parts if c.neglects)),
     )
 
 

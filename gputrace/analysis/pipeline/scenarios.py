@@ -4,7 +4,7 @@ A scenario is one or more of them: `pinned-h2d`, `workers=3`, `pinned-h2d+worker
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from gputrace.errors import UsageError
@@ -41,7 +41,7 @@ Apply = Callable[[Setting, float], Setting]
 
 @dataclass(frozen=True)
 class Change:
-    """One kind of change: its name, `title` in words, what it does, and whether it takes a number."""
+    """One kind of change: its name, `title` in words, what it does, whether it takes a number, and what it neglects."""
 
     name: str
     title: str
@@ -49,6 +49,7 @@ class Change:
     takes: str = ""
     lowest: float = 0.0
     whole: bool = False
+    neglects: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,15 @@ NAMED = {
         Change("no-allocation-stall", "pinned buffers allocated before work arrives", _no_stall),
         Change("no-release", "a/b/c freed beside the worker", _no_release),
         Change("workers", "{} workers a GPU", _workers, "a whole number", 1, whole=True),
-        Change("syntheses", "{} syntheses at once", _syntheses, "a whole number", 1, whole=True),
+        Change(
+            "syntheses",
+            "{} syntheses at once",
+            _syntheses,
+            "a whole number",
+            1,
+            whole=True,
+            neglects="each synthesis is taken to last as long as now, though on a busy host fewer at once are faster",
+        ),
         Change("prep-speed", "prep_msm {} times as fast", _prep_speed, "a factor", 0.01),
         Change("pool-speed", "prep_msm and b_g2_msm {} times as fast", _pool_speed, "a factor", 0.01),
         Change(UPPER_BOUND, "nothing but the GPU's own kernels takes time", _upper_bound),
@@ -171,6 +180,14 @@ def parse_scenario(text: str) -> Scenario:
     """A scenario from its name. Raises `UsageError` with what is known."""
     parts = tuple(_part(part.strip(), text) for part in text.split("+"))
     return Scenario(text, parts)
+
+
+def asked_for(scenarios: Sequence[str], settings: Sequence[str]) -> list[Scenario] | None:
+    """The scenarios asked for, each with all settings; None where nothing was asked. Raises `UsageError`."""
+    for text in settings:
+        setting_of(text)
+    names = ["+".join([name, *settings]) for name in scenarios] or (["+".join(settings)] if settings else [])
+    return [parse_scenario(name) for name in names] or None
 
 
 def _part(part: str, whole: str) -> tuple[Change, float]:
