@@ -118,7 +118,7 @@ def _notes(gpu: _Gpu, knows_queue: bool, handover_uncertainty_ms: float) -> list
     if swallowed or impossible > _IMPOSSIBLE_SHARE * len(handed):
         notes.append(
             f"{_counted(swallowed, 'hold')} within another's, {_counted(impossible, 'hand-over')} that would end "
-            "before beginning: calls of this log may be bound to the wrong GPU or partition, and this GPU's figures are "
+            "before beginning: calls of this log may be bound to the wrong GPU or partition, and its figures are "
             "doubtful"
         )
     if gpu.holds["mutex_wait_ms"].null_count():
