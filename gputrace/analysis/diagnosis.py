@@ -238,8 +238,9 @@ class Replay:
 class WhatIf:
     """What a change to the pipeline is predicted to do; `level` is what the intervals are meant to cover.
 
-    `saved_s`: seconds by which these same calls would be done sooner (negative: later). `limited_by`: the resource that
-    sets the rate then. `notes` say what the prediction leans on, most important first.
+    `calls_per_s` is that of a run with the change, other calls and all; `saved_s` the seconds by which these same calls
+    would be done sooner (negative: later), so its interval tells whether there is a gain: `gains` is True or False
+    where it leaves 0 out. `limited_by`: the resource that sets the rate then. `notes` say what the prediction leans on.
     """
 
     scenario: str
@@ -253,6 +254,13 @@ class WhatIf:
     limited_by: str
     level: float = 0.8
     notes: tuple[str, ...] = ()
+
+    @property
+    def gains(self) -> bool | None:
+        """Whether these calls would be done sooner; None where that cannot be said."""
+        if self.saved_s_low is None or self.saved_s_high is None:
+            return None
+        return True if self.saved_s_low > 0 else False if self.saved_s_high < 0 else None
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _worth(cause: str, diagnosis: Diagnosis) -> str:
     assert rate.now is not None and rate.predicted is not None and rate.low is not None and rate.high is not None
     then = f"{rate.low:.2f} to {rate.high:.2f} calls a second instead of {rate.now:.2f}"
     limit = f"then {LIMITS[effect.limited_by]} sets the rate"
-    if rate.low <= rate.now:
+    if not effect.gains:
         return f". Beware: {effect.scenario} alone promises no gain ({then}): {limit}"
     return f". {effect.scenario} would give {then}: {limit}"
 

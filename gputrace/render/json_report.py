@@ -55,7 +55,7 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "gaps": _plain(asdict(diagnosis.gaps), clocked),
         "hypotheses": [asdict(finding) for finding in diagnosis.hypotheses],
         "bounds": [asdict(bound) for bound in diagnosis.bounds],
-        "what_if": [asdict(effect) for effect in diagnosis.what_if],
+        "what_if": [{**asdict(effect), "gains": effect.gains} for effect in diagnosis.what_if],
         "what_if_missing": diagnosis.what_if_missing or None,
         "replay": None if diagnosis.replay is None else asdict(diagnosis.replay),
         "interleaving": [asdict(finding) for finding in diagnosis.interleaving],

@@ -9,13 +9,13 @@ from gputrace.analysis.diagnosis import Bound, Effect, WhatIf
 Prospect = Literal["gain", "no sure gain", "loss", "unknown"]
 
 
-def prospect(rate: Effect) -> Prospect:
-    """Of a rate: a gain if its whole interval is above what is measured now, a loss if below, else no sure gain."""
-    if rate.now is None or rate.predicted is None:
+def prospect(effect: WhatIf) -> Prospect:
+    """A gain if these same calls are sure to be done sooner, a loss if later, else no sure gain."""
+    if effect.saved_s_low is None or effect.saved_s_high is None:
         return "unknown"
-    low = rate.predicted if rate.low is None else rate.low
-    high = rate.predicted if rate.high is None else rate.high
-    return "gain" if low > rate.now else "loss" if high < rate.now else "no sure gain"
+    if effect.gains is None:
+        return "no sure gain"
+    return "gain" if effect.gains else "loss"
 
 
 def change(effect: Effect) -> float | None:
@@ -59,7 +59,7 @@ def whiskers(scenarios: Iterable[WhatIf]) -> list[Whisker]:
     return [
         Whisker(
             scenario=scenario,
-            prospect=prospect(rate),
+            prospect=prospect(scenario),
             change=change(rate),
             now=place(rate.now),
             predicted=place(rate.predicted),

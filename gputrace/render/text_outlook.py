@@ -42,14 +42,14 @@ def _what_if(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         effects = "; ".join([*_effects(scenario), *([f"note {marks}"] if marks else [])])
         if effects:
             yield Padding(hanging("", effects), _INDENT)
-    yield Padding(Text("+ gain; = the interval includes now, no sure gain; - loss", style="dim"), _INDENT)
+    yield Padding(Text("+ gain; = no sure gain (these calls may be done no sooner); - loss", style="dim"), _INDENT)
     for number, note in enumerate(notes, 1):
         yield Padding(hanging(str(number), note), _INDENT)
     yield ""
 
 
 def _scenario(scenario: WhatIf) -> Text:
-    rate, word = scenario.calls_per_s, prospect(scenario.calls_per_s)
+    rate, word = scenario.calls_per_s, prospect(scenario)
     said = "unknown" if rate.predicted is None else units.per_second(rate.predicted)
     moved = change(rate)
     share = "" if moved is None else f", {moved:+.0%}"

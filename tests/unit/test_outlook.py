@@ -80,20 +80,17 @@ def test_a_page_without_a_timeline_shows_them_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "expected"),
+    ("low", "high", "expected"),
     [
-        (Effect(1.0, 1.0, 1.5, 1.2, 1.8), "gain"),
-        (Effect(1.0, 1.0, 1.5, 0.9, 1.8), "no sure gain"),
-        (Effect(1.0, 1.0, 1.0, 1.0, 1.0), "no sure gain"),
-        (Effect(1.0, 1.0, 0.8, 0.5, 1.1), "no sure gain"),
-        (Effect(1.0, 1.0, 0.8, 0.7, 0.9), "loss"),
-        (Effect(1.0, 1.0, 1.5, None, None), "gain"),
-        (Effect(1.0, 1.0, None, None, None), "unknown"),
-        (Effect(None, 1.0, 1.5, 1.2, 1.8), "unknown"),
+        (1.0, 9.0, "gain"),
+        (-1.0, 9.0, "no sure gain"),
+        (0.0, 0.0, "no sure gain"),
+        (-9.0, -1.0, "loss"),
+        (None, None, "unknown"),
     ],
 )
-def test_an_effect_in_a_word(rate: Effect, expected: str) -> None:
-    assert prospect(rate) == expected
+def test_an_effect_in_a_word(low: float | None, high: float | None, expected: str) -> None:
+    assert prospect(replace(SCENARIOS[0], saved_s_low=low, saved_s_high=high)) == expected
 
 
 def test_changes_and_the_models_own_error() -> None:

@@ -56,23 +56,30 @@ def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 32, seed: int 
     """Predictions, most seconds saved first; the upper bound, which nobody can build, last."""
     setting = _setting(run)
     unchanged = _outcome(run, setting)
-    resampled = [_resampled(run, random.Random(f"{seed} {n}")) for n in range(draws)]
+    resampled = []
+    for n in range(draws):
+        drawn = _resampled(run, random.Random(f"{seed} {n}"))
+        resampled.append((drawn, _outcome(run, drawn).rate))
     found = [_predict(run, scenario, setting, unchanged, resampled) for scenario in scenarios]
     return tuple(sorted(found, key=lambda one: (one.scenario == UPPER_BOUND, -(one.saved_s or 0.0))))
 
 
-def _predict(run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome, resampled: list[Setting]) -> WhatIf:
+def _predict(
+    run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome, resampled: list[tuple[Setting, float]]
+) -> WhatIf:
+    """`resampled`: settings, each with the rate of its unchanged replay."""
     setting = scenario.apply(setting)
     changed = _outcome(run, setting)
-    drawn = [_outcome(run, scenario.apply(one)) for one in resampled]
+    drawn = [_outcome(run, scenario.apply(one)) for one, _ in resampled]
     # What the model gets wrong on the run itself it is taken to get wrong here too.
-    scale = run.calls_per_s / unchanged.rate
-    predicted = changed.rate * scale
-    spread = statistics.pstdev([math.log(one.rate) for one in drawn])
-    variance = 2 * spread**2 + run.error.rate**2
-    more, said = _extrapolated(run, setting, unchanged, changed)
-    variance += more
-    low, high = (predicted * math.exp(sign * _Z * math.sqrt(variance)) for sign in (-1, 1))
+    predicted = changed.rate * run.calls_per_s / unchanged.rate
+    unseen, said = _extrapolated(run, setting, unchanged, changed)
+    unseen += run.error.rate**2
+    spread = statistics.pvariance([math.log(one.rate) for one in drawn])
+    low, high = _around(predicted, 2 * spread + unseen)
+    # For these same calls only what the change does to them varies.
+    paired = [math.log(one.rate / rate) for one, (_, rate) in zip(drawn, resampled, strict=True)]
+    same_low, same_high = _around(predicted, statistics.pvariance(paired) + unseen)
     limited_by = limiting(changed.shares, any(work.arrives > 0 for work in run.own.works))
     rate = Effect(run.calls_per_s, unchanged.rate, predicted, low, high)
     held = _held(run, unchanged, changed, drawn)
@@ -83,12 +90,16 @@ def _predict(run: Run, scenario: Scenario, setting: Setting, unchanged: _Outcome
         mutex_held_ms_median=held,
         compute_share=_share(run.compute_share, rate),
         saved_s=_saved(run, predicted),
-        saved_s_low=_saved(run, low),
-        saved_s_high=_saved(run, high),
+        saved_s_low=_saved(run, same_low),
+        saved_s_high=_saved(run, same_high),
         limited_by=limited_by,
         level=LEVEL,
         notes=(*said, *_unmeasured(run, scenario), *(c.neglects for c, _ in scenario.parts if c.neglects)),
     )
+
+
+def _around(rate: float, variance: float) -> tuple[float, float]:
+    return tuple(rate * math.exp(sign * _Z * math.sqrt(variance)) for sign in (-1, 1))  # type: ignore[return-value]
 
 
 def _held(run: Run, unchanged: _Outcome, changed: _Outcome, drawn: list[_Outcome]) -> Effect:
