@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gputrace.errors import InputError, UsageError
+from gputrace.render.compare_text import CompareTextRenderer
 from gputrace.render.text import TextRenderer
 
 _NARROW, _WIDE = 80, 120
@@ -39,7 +40,17 @@ def write(target: str, document: str) -> None:
 
 def terminal_renderer() -> TextRenderer:
     """A renderer for stdout as it is: its width and colours if it is a terminal, 80 plain columns if not."""
+    return TextRenderer(*_terminal())
+
+
+def compare_terminal_renderer() -> CompareTextRenderer:
+    """The same for a comparison."""
+    return CompareTextRenderer(*_terminal())
+
+
+def _terminal() -> tuple[int, bool]:
+    """Width and whether to colour."""
     if not sys.stdout.isatty():
-        return TextRenderer(_NARROW)
+        return _NARROW, False
     width = shutil.get_terminal_size((_NARROW, 24)).columns
-    return TextRenderer(max(_NARROW, min(width, _WIDE)), color=not os.environ.get("NO_COLOR"))
+    return max(_NARROW, min(width, _WIDE)), not os.environ.get("NO_COLOR")
