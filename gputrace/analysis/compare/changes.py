@@ -24,6 +24,8 @@ INTERVAL = 0.95
 # A change of the smallest detectable size is found in four of five runs.
 POWER = 0.8
 HEADLINE_PART = 0.5
+# Saved reports keep nine digits: what differs by less is the same number.
+_SAME = 1e-8
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ def difference(figure: Figure, before: Estimate | None, after: Estimate | None, 
         missing = "both sides" if before is after else "BEFORE" if before is None else "AFTER"
         return replace(change, why=f"unknown in {missing}")
     moved = after.value - before.value
+    if abs(moved) <= _SAME * abs(before.value):
+        moved = 0.0
     matters = max(figure.matters, MATTERS_RELATIVE * abs(before.value))
     change = replace(
         change,

@@ -11,13 +11,14 @@ from gputrace.analysis.compare.regimes import match
 from gputrace.analysis.compare.resampling import Estimate
 from gputrace.analysis.compare.saved import side_of_report
 from gputrace.analysis.compare.side import Side, Span, estimates, side_of_trace
-from gputrace.analysis.compare.words import in_words
+from gputrace.analysis.compare.words import direction, extent, in_words
 from gputrace.analysis.thresholds import COPY_IN_SYNC_SHARE, MIN_CALLS
 from gputrace.trace import Trace
 
 # Durations of which 95 % are shorter than this on both sides, and lost seconds under this share of all, are noise.
 _SHORT_MS = 5.0
 _LITTLE_LOST = 0.01
+_LEADING = ("calls_per_s", "compute_share", "mutex_held_ms.median")
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,11 @@ def _headline(changes: tuple[Change, ...]) -> str:
     judged = [change for change in changes if change.verdict != "undetermined"]
     changed = [change for change in judged if change.verdict == "changed"]
     if not judged:
-        return f"Undetermined: none of {len(changes)} figures can be judged."
-    lead = [change for change in changed if change.name in ("calls_per_s", "mutex_held_ms.median", "compute_share")]
+        seen = "; ".join(
+            f"{c.title} {direction(c)} by {extent(c)}" for c in changes if c.name in _LEADING and direction(c)
+        )
+        return f"Undetermined: none of {len(changes)} figures can be judged." + (f" Seen: {seen}." if seen else "")
+    lead = [change for change in changed if change.name in _LEADING]
     if not changed:
         main = next((c for c in judged if c.name == "mutex_held_ms.median"), judged[0])
         text = f"No change shown in {len(judged)} figures; {main.title}: {in_words(main)}."
@@ -179,7 +183,7 @@ def _headline(changes: tuple[Change, ...]) -> str:
 def _notices(before: Side, after: Side) -> Iterable[str]:
     for side in (before, after):
         if side.why_summary:
-            yield f"{side.name}: {side.why_summary}: its summary is compared, without intervals"
+            yield f"{side.name}: {side.why_summary}: its summary is compared, warm-up included, without intervals"
         elif side.steady.height < MIN_CALLS:
             yield f"{side.name}: {side.steady.height} calls; at least {MIN_CALLS} are needed: undetermined"
     if before.compute_source != after.compute_source:
@@ -195,4 +199,4 @@ def _notices(before: Side, after: Side) -> Iterable[str]:
         in_sync = shares[0] < COPY_IN_SYNC_SHARE, shares[1] < COPY_IN_SYNC_SHARE
         if in_sync[0] != in_sync[1]:
             moved = ("ntt_kernels", "coset_intt_sync") if in_sync[1] else ("coset_intt_sync", "ntt_kernels")
-            yield f"the copy of a/b/c moved from {moved[0]} to {moved[1]}: compare their sum"
+            yield f"the copy of a/b/c moved from {moved[0]} to {moved[1]}: compare their sum (ntt + coset)"

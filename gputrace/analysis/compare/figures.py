@@ -65,7 +65,7 @@ class Figure:
 def duration(phase: str, statistic: str) -> Figure:
     """A statistic of a phase's duration per call."""
     kind: Kind = "mean" if statistic == "mean" else "quantile" if statistic in _QUANTILES else "extreme"
-    title = "ntt_kernels + coset_intt_sync" if phase == BOTH_COPIES else phase
+    title = "ntt + coset sum" if phase == BOTH_COPIES else phase
     column = duration_column(phase)
     return Figure(
         f"{column}.{statistic}", f"{title} {statistic}", "ms", kind, column, statistic, headline=phase == "mutex_held"
@@ -75,7 +75,7 @@ def duration(phase: str, statistic: str) -> Figure:
 def lost_per_call(cause: str) -> Figure:
     """Lost seconds per call that are charged to a cause; to any, if it is ""."""
     name = "lost_s_per_call" + (f".{cause}" if cause else "")
-    return Figure(name, f"lost per call, {cause or 'all causes'}", "s", "mean", LOST + cause)
+    return Figure(name, f"lost a call: {cause or 'all'}", "s", "mean", LOST + cause)
 
 
 def share(name: str) -> Figure:
@@ -128,7 +128,7 @@ def find(name: str) -> Figure:
             raise UsageError(f"{detail!r} is no cause{_nearest(detail, CAUSES)}")
         if base == "lost_s_per_call":
             return lost_per_call(detail)
-        return Figure(name, f"lost in all, {detail or 'all causes'}", "s", "total", LOST + detail)
+        return Figure(name, f"lost: {detail or 'all'}", "s", "total", LOST + detail)
     phases = {duration_column(phase): phase for phase in _phases()}
     if base in phases:
         statistic = detail or "median"

@@ -119,6 +119,9 @@ class Side:
     def from_summary(self, figure: Figure) -> Estimate | None:
         """The figure as the report gave it, without uncertainty; None where it did not."""
         value = self.summary.get(figure.name)
+        if value is None and figure.column.startswith(LOST) and "lost_s" in self.summary:
+            # Reports list only the causes that something was charged to.
+            return Estimate(0.0)
         return None if value is None else Estimate(value)
 
     def only(self, chosen: tuple[Span, ...]) -> "Side":

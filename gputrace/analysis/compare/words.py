@@ -2,6 +2,7 @@
 
 from gputrace.analysis.compare.changes import Change
 
+_MOST_SAID = 10.0
 _DIRECTIONS = {
     "ms": ("slower", "faster"),
     "s": ("more", "less"),
@@ -39,6 +40,11 @@ def _number(value: float) -> str:
     return "0" if text == "-0" else text
 
 
+def _percent(relative: float) -> str:
+    """In percent; beyond ten times the size says nothing more."""
+    return f"over {_MOST_SAID * 100:.0f}" if relative > _MOST_SAID else _number(relative * 100)
+
+
 def extent(change: Change) -> str:
     """The size of the difference with its interval, without direction: "12 % (8..16 %)", "5 points (3..7)"."""
     moved = change.difference or 0.0
@@ -47,7 +53,7 @@ def extent(change: Change) -> str:
     if change.unit == "share":
         text, unit, scale = f"{_number(abs(moved) * 100)} points", "", 100.0
     elif change.relative is not None and (low is None or change.relative_low is not None):
-        text, unit, scale = f"{_number(abs(change.relative) * 100)} %", " %", 100.0
+        text, unit, scale = f"{_percent(abs(change.relative))} %", " %", 100.0
         low, high = change.relative_low, change.relative_high
     else:
         text, unit, scale = with_unit(abs(moved), change.unit), "", 1.0
@@ -67,7 +73,7 @@ def smallest(change: Change) -> str:
     if change.unit == "share":
         return f"{_number(change.detectable * 100)} points"
     if change.detectable_relative is not None:
-        return f"{_number(change.detectable_relative * 100)} %"
+        return f"{_percent(change.detectable_relative)} %"
     return with_unit(change.detectable, change.unit)
 
 
