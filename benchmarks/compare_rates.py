@@ -60,7 +60,7 @@ def simulated_side(
     for phase, typical in {**UNDER_MUTEX_MS, **BESIDE_MS}.items():
         factor = slower if phase in UNDER_MUTEX_MS else 1.0
         wobble = variation * (COMMON * common + OWN * autoregressive(rng, calls, phi))
-        ms[phase] = np.round(np.maximum(0.0, typical * factor * (1.0 + wobble)))
+        ms[phase] = np.asarray(np.round(np.maximum(0.0, typical * factor * (1.0 + wobble))), dtype=np.float64)
     held = np.asarray(sum((ms[phase] for phase in UNDER_MUTEX_MS), np.zeros(calls)))
     ms |= {"mutex_held": held, "gpu_total": held - 1.0, "ntt_msm_h": ms["ntt_kernels"] + ms["msm_invoke"]}
     since_s = held / 1e3 + 0.001

@@ -23,7 +23,7 @@ _LEADING = ("calls_per_s", "compute_share", "mutex_held_ms.median")
 
 @dataclass(frozen=True)
 class SideInfo:
-    """What a comparison says about one side. `calls` are those compared, `warmup` those left out."""
+    """What a comparison says about one side. `calls` are the complete ones compared, `warmup` those left out."""
 
     name: str
     calls: int
@@ -98,7 +98,7 @@ def _side(given: Trace | Side | Mapping[str, Any], name: str) -> Side:
 
 
 def _info(side: Side) -> SideInfo:
-    count = side.steady.height or int(side.summary.get("calls", 0))
+    count = side.complete_count or int(side.summary.get("calls", 0))
     return SideInfo(side.name, count, side.warmup_count, side.gpu_names, side.compute_source)
 
 
@@ -184,8 +184,8 @@ def _notices(before: Side, after: Side) -> Iterable[str]:
     for side in (before, after):
         if side.why_summary:
             yield f"{side.name}: {side.why_summary}: its summary is compared, warm-up included, without intervals"
-        elif side.steady.height < MIN_CALLS:
-            yield f"{side.name}: {side.steady.height} calls; at least {MIN_CALLS} are needed: undetermined"
+        elif side.complete_count < MIN_CALLS:
+            yield f"{side.name}: {side.complete_count} calls; at least {MIN_CALLS} are needed: undetermined"
     if before.compute_source != after.compute_source:
         sources = before.compute_source or "unknown", after.compute_source or "unknown"
         yield f"SM activity comes from {sources[0]} before and {sources[1]} after: shares are not comparable"

@@ -55,6 +55,11 @@ class Side:
         return self.calls.filter(~pl.col("warmup")) if self.calls.height else self.calls
 
     @property
+    def complete_count(self) -> int:
+        """Complete calls that are not warm-up: those whose durations are compared."""
+        return int(self.steady["complete"].sum()) if self.steady.height else 0
+
+    @property
     def warmup_count(self) -> int:
         """Calls that are left out because they warm up."""
         return self.calls.height - self.steady.height
