@@ -329,3 +329,24 @@ def test_sides_of_several_files_are_given_with_before_and_after(tmp_path: Path) 
     assert done.returncode == 0 and "compute share" in target.read_text()
     again = run("compare", files[0], files[0], "--markdown", str(target))
     assert again.returncode == 2 and "--force" in again.stderr
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_trace_without_calls_shows_shares_without_intervals() -> None:
+    trace = load([str(folder("one-worker") / "nvml.csv.gz")])
+    comparison = compare(trace, trace)
+    assert [change.name for change in comparison.changes] == ["compute_share", "copy_only_share", "idle_share"]
+    assert all(change.verdict == "undetermined" and change.difference == 0.0 for change in comparison.changes)
+    assert any("0 calls" in notice for notice in comparison.notices)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_log_without_times_compares_its_durations(tmp_path: Path) -> None:
+    text = gzip.decompress((folder("one-worker") / "prover.merged.gz").read_bytes()).decode(errors="replace")
+    log = tmp_path / "stderr.log"
+    log.write_text("\n".join(line for line in text.splitlines() if "CUZK" in line))
+    trace = load([str(log)])
+    report = json.loads(JsonRenderer(calls=True).render(trace, gputrace.diagnose(trace)))
+    comparison = compare(trace, report)
+    held = comparison.change("mutex_held_ms.mean")
+    assert held.verdict == "not-shown" and held.difference == 0.0 and held.calls_after == 24

@@ -86,7 +86,7 @@ def compare(
         changes=changes,
         regimes=_regimes(*sides),
         gates=tuple(try_gate(gate, *sides) for gate in gates),
-        notices=tuple(_notices(*sides)),
+        notices=tuple(dict.fromkeys(_notices(*sides))),
         regime=regime,
     )
 
@@ -188,7 +188,7 @@ def _notices(before: Side, after: Side) -> Iterable[str]:
             yield f"{side.name}: {side.complete_count} calls; at least {MIN_CALLS} are needed: undetermined"
     if before.compute_source != after.compute_source:
         sources = before.compute_source or "unknown", after.compute_source or "unknown"
-        yield f"SM activity comes from {sources[0]} before and {sources[1]} after: shares are not comparable"
+        yield f"SM activity is from: {sources[0]} (before), {sources[1]} (after): shares are not comparable"
     if before.gpu_names != after.gpu_names:
         ran = ", ".join(before.gpu_names) or "an unknown GPU", ", ".join(after.gpu_names) or "an unknown GPU"
         yield f"different GPUs: {ran[0]} before, {ran[1]} after"

@@ -82,7 +82,9 @@ class Side:
     def lost_s_per_call(self) -> float:
         """Lost seconds per call, all causes together; 0 where unknown."""
         lost = self._lost("")
-        return self.summary.get("lost_s_per_call", 0.0) if lost is None else float(np.nan_to_num(lost).mean())
+        if lost is None or not len(lost):
+            return self.summary.get("lost_s_per_call", 0.0)
+        return float(np.nan_to_num(lost).mean())
 
     def value(self, name: str) -> float | None:
         """A median or p95 of a duration, from calls where there are some, else from the summary."""
@@ -124,7 +126,7 @@ class Side:
     def from_summary(self, figure: Figure) -> Estimate | None:
         """The figure as the report gave it, without uncertainty; None where it did not."""
         value = self.summary.get(figure.name)
-        if value is None and figure.column.startswith(LOST) and "lost_s" in self.summary:
+        if value is None and figure.name.partition(".")[0] in self.summary:
             # Reports list only the causes that something was charged to.
             return Estimate(0.0)
         return None if value is None else Estimate(value)
