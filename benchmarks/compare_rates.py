@@ -129,12 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table of docs/comparing.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=200)
-    pairs = parser.parse_args(arguments).pairs
+    parser.add_argument("--calls", type=int, nargs="+", default=[20, 40, 100, 200])
+    given = parser.parse_args(arguments)
     print("| calls | correlation | false alarms | per figure | 5 % found | by its own interval | smallest |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
-    for calls in (20, 40, 100, 200):
+    for calls in given.calls:
         for phi in (0.0, 0.3, 0.6):
-            rates = measure(calls, phi, pairs)
+            rates = measure(calls, phi, given.pairs)
             print(
                 f"| {calls} | {phi:g} | {rates.false_alarms:.1%} | {rates.per_figure:.1%} | {rates.found:.0%} "
                 f"| {rates.found_alone:.0%} | {rates.detectable:.1%} |",

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +12,16 @@ from gputrace.errors import InputError
 SUPPORTED = ("gputrace.report/1",)
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"(gputrace\.)?')
 _HEAD = 64
+_LONGEST_LINE = 1 << 20
 
 
 def read_report(path: str) -> dict[str, Any] | None:
-    """The report in a file, gzipped or not; None if the file is something else.
+    """The report in a file, gzipped or not; None if the file is something else or cannot be read.
 
     Raises `InputError` for a report that is damaged, of another schema or of a newer version.
     """
-    file = Path(path)
-    if not file.is_file():
-        return None
-    try:
-        with file.open("rb") as opened:
-            zipped = opened.read(2) == b"\x1f\x8b"
-        with gzip.open(file) if zipped else file.open("rb") as opened:
-            head = opened.read(_HEAD)
-            if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-                return None
-            content = head + opened.read()
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
-    if not (found := _SCHEMA.search(content)):
+    content = _object_in(Path(path))
+    if content is None or not (found := _SCHEMA.search(content)):
         return None
     try:
         report = json.loads(content.decode("utf-8-sig"))
@@ -45,3 +35,31 @@ def read_report(path: str) -> dict[str, Any] | None:
     if report["schema"] not in SUPPORTED:
         raise InputError(f"{path}: schema {report['schema']!r} is not read; this version reads {', '.join(SUPPORTED)}")
     return report
+
+
+def _object_in(file: Path) -> bytes | None:
+    """The content of a file that may be one JSON object; a log of JSON lines is known by its first and not read on."""
+    if not file.is_file():
+        return None
+    try:
+        with file.open("rb") as opened:
+            zipped = opened.read(2) == b"\x1f\x8b"
+        with gzip.open(file) if zipped else file.open("rb") as opened:
+            first = opened.readline(_LONGEST_LINE)
+            if not first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+                return None
+            if first.endswith(b"\n") and _is_record(first):
+                return None
+            return first + opened.read()
+    except (OSError, EOFError, zlib.error):
+        # Whatever is wrong with it, the reader of logs and traces says it better.
+        return None
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether a line is a whole JSON object that is no report."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and "schema" not in record

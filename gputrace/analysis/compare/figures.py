@@ -17,8 +17,8 @@ from gputrace.schema import PHASE_NAMES
 
 Kind = Literal["quantile", "mean", "extreme", "rate", "share", "total", "count"]
 
-# A difference is called a change only if it is at least this large, both relatively and in the figure's unit; noise of
-# this size comes from the choice of hours, and no fix is worth less. docs/comparing.md, "What matters".
+# A difference is called a change only if it is at least this large, both relatively and in the figure's unit: a choice,
+# docs/comparing.md, "What matters". 5 ms is the least spread that makes a phase variable.
 MATTERS_RELATIVE = 0.03
 MATTERS_ABSOLUTE = {"ms": 5.0, "share": 0.01, "s": 0.01, "1/s": 0.0, "": 1.0}
 
