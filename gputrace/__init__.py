@@ -8,6 +8,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gputrace.analysis.compare import Comparison, compare
     from gputrace.analysis.diagnose import diagnose
     from gputrace.analysis.diagnosis import Diagnosis
     from gputrace.loading import load
@@ -18,6 +19,7 @@ from gputrace.errors import GateError, GputraceError, InputError, UsageError
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "Diagnosis",
     "GateError",
     "GputraceError",
@@ -25,14 +27,17 @@ __all__ = [
     "Trace",
     "UsageError",
     "__version__",
+    "compare",
     "diagnose",
     "load",
 ]
 
 # Loaded when first used, so that the command line starts at once and a recorder never loads the analysis.
 _LAZY = {
+    "Comparison": "gputrace.analysis.compare",
     "Diagnosis": "gputrace.analysis.diagnosis",
     "Trace": "gputrace.trace",
+    "compare": "gputrace.analysis.compare",
     "diagnose": "gputrace.analysis.diagnose",
     "load": "gputrace.loading",
 }

@@ -1,8 +1,11 @@
 """Inputs to a `Trace`, in one call."""
 
 from collections.abc import Iterable
+from typing import Any
 
+from gputrace.errors import UsageError
 from gputrace.ingest.inputs import Progress, ingest
+from gputrace.ingest.saved_reports import read_report
 from gputrace.ingest.traces import TraceOptions
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.trace import Trace
@@ -23,3 +26,22 @@ def load(
     `InputError` where an input cannot be used.
     """
     return rebuild(ingest(paths, progress, timezone=timezone, trace_options=trace_options), gpu_map)
+
+
+def load_run(
+    paths: list[str],
+    progress: Progress = lambda _path, _bytes: None,
+    *,
+    timezone: str | None = None,
+) -> Trace | dict[str, Any]:
+    """One side of a comparison: a saved JSON report (its object), or what `load` makes of the inputs.
+
+    Raises `UsageError` where a saved report is given together with other inputs.
+    """
+    reports = [(path, report) for path in paths if (report := read_report(path)) is not None]
+    if not reports:
+        return load(paths, progress, timezone=timezone)
+    path, report = reports[0]
+    if len(paths) > 1:
+        raise UsageError(f"{path} is a saved report: it is a whole side of a comparison, nothing can be added to it")
+    return report

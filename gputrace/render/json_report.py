@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gputrace.analysis.compare.per_call import ACCOUNT, LOST, per_call
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.trace import Trace
 
@@ -61,7 +62,7 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "interleaving": [asdict(finding) for finding in diagnosis.interleaving],
     }
     if calls:
-        report["calls_list"] = _plain(_calls_list(trace), clocked)
+        report["calls_list"] = _plain(_calls_list(trace, diagnosis), clocked)
     plain = _plain(report, True)
     assert isinstance(plain, dict)
     return plain
@@ -76,6 +77,7 @@ def what_if_object(trace: Trace, diagnosis: Diagnosis) -> dict[str, Any]:
 
 _CALL_COLUMNS = (
     "call",
+    "restart",
     "gpu",
     "worker",
     "partition",
@@ -99,19 +101,25 @@ def _input(item: dict[str, Any]) -> dict[str, Any]:
     return {key: item[key] for key in ("path", "kind", "format", "rows", "first_ns", "last_ns", "used")}
 
 
-def _calls_list(trace: Trace) -> list[dict[str, Any]]:
+def _calls_list(trace: Trace, diagnosis: Diagnosis) -> list[dict[str, Any]]:
     phases: dict[int, dict[str, dict[str, int | None]]] = {}
-    for call, name, start_ns, end_ns in trace.phases.select("call", "name", "start_ns", "end_ns").iter_rows():
+    columns = trace.phases.select("call", "name", "start_ns", "end_ns", "duration_ms")
+    for call, name, start_ns, end_ns, duration_ms in columns.iter_rows():
         own = phases.setdefault(call, {})
         if name in own:
             # Several circuits in one call: from the first start to the last end.
             own[name]["end_ns"] = end_ns
+            own[name]["duration_ms"] = (own[name]["duration_ms"] or 0) + (duration_ms or 0)
         else:
-            own[name] = {"start_ns": start_ns, "end_ns": end_ns}
+            own[name] = {"start_ns": start_ns, "end_ns": end_ns, "duration_ms": duration_ms}
+    accounts = {row["call"]: row for row in per_call(trace, diagnosis).iter_rows(named=True)}
     listed = []
     for row in trace.calls_in_focus.sort("call").select(_CALL_COLUMNS).iter_rows(named=True):
         lines = {"first": row.pop("first_line"), "last": row.pop("last_line")}
-        listed.append({**row, "phases": phases.get(row["call"], {}), "lines": lines})
+        known = accounts[row["call"]]
+        lost = {key.removeprefix(LOST): known[key] for key in known if key.startswith(LOST) and known[key] is not None}
+        account = {**{name: known.get(name) for name in ACCOUNT}, "lost_s": lost}
+        listed.append({**row, "phases": phases.get(row["call"], {}), "account": account, "lines": lines})
     return listed
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gputrace.errors import InputError, UsageError
+from gputrace.render.compare_text import CompareTextRenderer
 from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 
 _NARROW, _WIDE = 80, 120
@@ -47,7 +48,13 @@ def terminal_what_if_renderer() -> WhatIfTextRenderer:
     return WhatIfTextRenderer(*_terminal())
 
 
+def compare_terminal_renderer() -> CompareTextRenderer:
+    """The same for a comparison."""
+    return CompareTextRenderer(*_terminal())
+
+
 def _terminal() -> tuple[int, bool]:
+    """Width and whether to colour."""
     if not sys.stdout.isatty():
         return _NARROW, False
     width = shutil.get_terminal_size((_NARROW, 24)).columns

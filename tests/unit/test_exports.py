@@ -16,6 +16,7 @@ from gputrace import errors
 from gputrace.cli import app
 
 PUBLIC = [
+    "Comparison",
     "Diagnosis",
     "GateError",
     "GputraceError",
@@ -23,6 +24,7 @@ PUBLIC = [
     "Trace",
     "UsageError",
     "__version__",
+    "compare",
     "diagnose",
     "load",
 ]
