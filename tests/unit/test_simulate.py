@@ -504,13 +504,16 @@ def misplaced(simulation: Simulation, into: Path, form: str) -> list[str]:
         # A WindowPoSt worker does not say which partition it has.
         partition = None if row["kind"] == "window-post" else row["partition"]
         own = found[row["run"], row["job"], partition, row["worker"]]
-        off_ms = min((abs(other["unlock_ns"] - row["unlock_ns"]) / MS for other in own), default=math.inf)
+        # The last line under the mutex has its figures from before its thread waited for the log.
+        unlock_ns = row["unlock_ns"] - row["unlock_blocked_ns"]
+        off_ms = min((abs(other["unlock_ns"] - unlock_ns) / MS for other in own), default=math.inf)
         if off_ms > 10 or any(other["gpu"] != row["gpu"] for other in own):
             wrong.append(f"{row['job']}/{row['partition']} on {row['worker']} ({row['outcome']}): {off_ms:.0f} ms off")
     return wrong
 
 
-ONE_GPU = [name for name, scenario in PRESETS.items() if scenario.limits.gpus == 1]
+# V4 names no partition: there is nothing to match its calls by.
+ONE_GPU = [name for name, scenario in PRESETS.items() if scenario.limits.gpus == 1 and scenario.variant != "V4"]
 
 
 @pytest.mark.parametrize("form", ["merged", "two-files"])
