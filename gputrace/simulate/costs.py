@@ -21,11 +21,12 @@ from gputrace.simulate.schedule import CallRecord, Schedule, Span
 from gputrace.simulate.speed import Demand, Strain, abc_bytes, demand, pool_slowness, speed
 from gputrace.simulate.traced import TracedRun
 
+_CONTENTION = "host-memory-contention"
 _CALM: dict[str, dict[str, float]] = {
     "throttled": {"clock": 1.0},
     "other-process": {"other_sm": 0.0},
     "link-degraded": {"link": 1.0},
-    "host-memory-contention": {"syntheses": 0},
+    _CONTENTION: {"syntheses": 0},
     "pinned-alloc-stall": {"allocating": False},
 }
 # Launching three copies and their NTTs, when nothing is in the way.
@@ -34,21 +35,29 @@ _LAUNCH_S = 0.0005
 
 @dataclass(frozen=True)
 class Costs:
-    """GPU seconds: of all windows, lost in them (not used by the prover's kernels at full clock), and by cause."""
+    """GPU seconds: of all windows, lost in them (not used by the prover's kernels at full clock), and by cause.
+
+    `contended_s`: which of a cause's seconds memory contention has too.
+    """
 
     window_s: float
     lost_s: float
     by_cause: dict[str, float]
+    contended_s: dict[str, float]
 
-    def share(self, cause: str) -> float:
-        """A cause's share of the lost seconds."""
-        return self.by_cause.get(cause, 0.0) / self.lost_s if self.lost_s > 0 else 0.0
+    def share(self, cause: str, beside: str = "") -> float:
+        """A cause's share of the lost seconds; less what it has in common with the cause `beside`."""
+        seconds = self.by_cause.get(cause, 0.0)
+        if beside == _CONTENTION:
+            seconds -= self.contended_s.get(cause, 0.0)
+        return seconds / self.lost_s if self.lost_s > 0 else 0.0
 
 
 def costs_of(scenario: Scenario, runs: Iterable[TracedRun], seed: int) -> Costs:
     """What each cause cost in these runs of a scenario."""
     window_s = lost_s = 0.0
     totals: defaultdict[str, float] = defaultdict(float)
+    contended: defaultdict[str, float] = defaultdict(float)
     for number, run in enumerate(runs):
         costs = _Run(run.schedule, scenario.rates).costs()
         window_s, lost_s = window_s + costs.window_s, lost_s + costs.lost_s
@@ -62,7 +71,9 @@ def costs_of(scenario: Scenario, runs: Iterable[TracedRun], seed: int) -> Costs:
             by_cause["memory-budget"] = starved - by_cause["no-work-queued"]
         for cause, seconds in by_cause.items():
             totals[cause] += seconds
-    return Costs(window_s, lost_s, dict(totals))
+        for cause, seconds in costs.contended_s.items():
+            contended[cause] += seconds
+    return Costs(window_s, lost_s, dict(totals), dict(contended))
 
 
 class _Run:
@@ -76,6 +87,7 @@ class _Run:
         self._edges = schedule.disturbance.edges
         self._by_index = {s.index: s for s in schedule.syntheses}
         self._saved: defaultdict[str, float] = defaultdict(float)
+        self._contended: defaultdict[str, float] = defaultdict(float)
 
     def costs(self) -> Costs:
         """The costs of all GPUs."""
@@ -93,7 +105,7 @@ class _Run:
             for before, call in pairwise(calls):
                 self._pause(before.unlock, call, previous.get(call.index))
         lost_s = window_s - active_s + self._saved["throttled"]
-        return Costs(window_s, lost_s, dict(self._saved))
+        return Costs(window_s, lost_s, dict(self._saved), dict(self._contended))
 
     # Inside a hold of the mutex.
 
@@ -105,7 +117,10 @@ class _Run:
                 continue
             for part, asked in self._parts(call, span):
                 for cause, calm in _CALM.items():
-                    saved[cause] += self._without(asked, part, calm)
+                    seconds = self._without(asked, part, calm)
+                    saved[cause] += seconds
+                    if cause == _CONTENTION and asked.staged:
+                        self._contended["pageable-h2d"] += seconds
             free_s = self._free_s(span)
             if span.name == "ntt_kernels" and work.pinned:
                 saved["launch-overhead"] += max(0.0, free_s - _LAUNCH_S)
@@ -129,7 +144,8 @@ class _Run:
         if took > 0:
             cuts = self._cuts(call.split_end, call.prep_end)
             alone = sum((b - a) / pool_slowness(self._strain(a), self.limits) for a, b in cuts)
-            self._saved["host-memory-contention"] += min(waited, took - alone)
+            self._saved[_CONTENTION] += min(waited, took - alone)
+            self._contended["prep-barrier"] += min(waited, took - alone)
 
     def _waited_for(self, holder: CallRecord, spans: Iterable[tuple[float, float]]) -> None:
         """CPU work under the whole-call mutex, while another worker of this GPU waits for it."""

@@ -55,7 +55,7 @@ PLANTED = (
     _planted(
         "slow-log-sink",
         "who reads the log is slow: every line under the mutex blocks its thread",
-        disturbance=Disturbance(sink=SlowSink(0.02, 0.09)),
+        disturbance=Disturbance(sink=SlowSink(0.015, 0.06)),
     ),
     _planted(
         "memory-budget",
@@ -68,7 +68,7 @@ PLANTED = (
     _planted(
         "host-hot-path",
         "before each call the worker waits for the job tracker, which a finalizer holds while it trims the heap",
-        circuits=(replace(HEALTHY_CIRCUIT, process=0.7, spawn=0.3),),
+        circuits=(replace(HEALTHY_CIRCUIT, process=0.6, hot_path=0.003),),
         limits=replace(HEALTHY_LIMITS, workers_per_gpu=1, tracked_hot_path=True),
     ),
     _planted(
