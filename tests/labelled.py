@@ -131,24 +131,28 @@ def _hold_s(scenario: Scenario) -> float:
 def healthy(draw: Draw) -> Scenario:
     """A run that loses nothing to any cause: enough syntheses, pinned copies, a C++ pool with room."""
     circuit = _circuit(draw)
-    syntheses = max(6, round(1.6 * circuit.synth / _kernels_s(circuit)))
+    gpus = draw.choice((1,) * 12 + (2,))
+    syntheses = gpus * max(6, round(1.6 * circuit.synth / _kernels_s(circuit)))
     return replace(
         HEALTHY,
         circuits=(circuit,),
-        partitions=draw.randrange(22, 31),
+        partitions=draw.randrange(22, 31) * (1 + gpus) // 2,
         per_job=draw.choice((5, 10, 10)),
         spread=draw.uniform(0.02, 0.1),
         stutter=draw.choice((0.0, 0.0, 0.03)),
         limits=Limits(
+            gpus=gpus,
             workers_per_gpu=draw.choice((2, 2, 2, 3)),
             parallel_syntheses=syntheses,
-            in_flight=syntheses + 8,
-            pool_threads=12.0,
+            in_flight=syntheses + 8 * gpus,
+            pool_threads=12.0 * gpus,
             fifo_mutex=draw.random() < 0.8,
             warmup_alloc=0.02,
         ),
         options=LogOptions(ansi=draw.random() < 0.5, memory_lines=True, srs_load_s=draw.uniform(2.0, 9.0)),
-        disturbance=Disturbance(lists_processes=draw.random() < 0.3),
+        disturbance=Disturbance(
+            lists_processes=draw.random() < 0.3, link=Link(idle_gen=draw.choice((0, 0, 0, 0, 0, 1)))
+        ),
     )
 
 
@@ -281,6 +285,7 @@ def short_memory(scenario: Scenario, draw: Draw) -> Scenario:
     syntheses = scenario.limits.parallel_syntheses
     changed = _limits(scenario, in_flight=syntheses + 3)
     drains_s = (syntheses + 3) * hold + changed.circuits[0].synth
+    drains_s /= scenario.limits.gpus
     at, shortages = changed.circuits[0].synth + draw.uniform(1.0, 4.0), []
     for _ in range(draw.choice((2, 2, 3))):
         length = drains_s * draw.uniform(1.1, 1.6) + 3.0
@@ -306,10 +311,11 @@ def narrow_link(scenario: Scenario, draw: Draw) -> Scenario:
     """A narrower or older link, from the start or after a fault, or one that sends packets again."""
     since = draw.choice((0.0, 0.0, scenario.circuits[0].synth + 4.0))
     if draw.random() < 0.3:
-        link = Link(passing=draw.uniform(0.3, 0.55), replays_per_s=draw.uniform(50, 2000), since=since)
+        replayed = draw.uniform(0.3, 0.55)
+        link = replace(scenario.disturbance.link, passing=replayed, replays_per_s=draw.uniform(50, 2000), since=since)
     else:
         gen, width = draw.choice(((5, 8), (5, 4), (4, 16), (4, 8), (3, 16), (3, 8), (1, 16)))
-        link = Link(gen=gen, width=width, since=since)
+        link = replace(scenario.disturbance.link, gen=gen, width=width, since=since)
     return _disturb(scenario, link=link)
 
 
@@ -372,6 +378,8 @@ PAIRS = (
     ("release-abc", "slow-log-sink"),
 )
 HEALTHY_RUNS = 15
+# Causes that the build before today's, which prints no line at the lock, shows as well.
+BEFORE_M = {"pageable-h2d", "no-work-queued", "launch-overhead", "throttled", "link-degraded", "other-process"}
 # What a log can tell without a GPU trace.
 LOG_ALONE = (
     "pinned-alloc-stall", "prep-barrier", "no-work-queued", "host-hot-path", "memory-budget", "device-allocation",
@@ -385,6 +393,8 @@ def _run(number: int, planted: tuple[str, ...], with_trace: bool = True) -> Labe
     scenario = healthy(draw)
     for cause in planted:
         scenario = PLANTS[cause](scenario, draw)
+    if with_trace and BEFORE_M.issuperset(planted) and draw.random() < 0.12:
+        scenario = replace(scenario, variant="Vs")
     name = "-".join(planted) or NONE
     return LabelledRun(number, planted, replace(scenario, name=f"labelled-{number}-{name}"), with_trace)
 

@@ -39,7 +39,8 @@ class OtherProcess:
 class Link:
     """The PCIe link from `since` on; before, it is as wide and fast as it can be.
 
-    `passing`: share of the link's rate that gets through, below 1 where packets are replayed.
+    `passing`: share of the link's rate that gets through, below 1 where packets are replayed. `idle_gen`: what the GPU
+    lowers the link to while it has nothing to do, as many do to save power; 0 if it does not.
     """
 
     gen: int = 5
@@ -49,6 +50,7 @@ class Link:
     passing: float = 1.0
     replays_per_s: float = 0.0
     since: float = 0.0
+    idle_gen: int = 0
 
     @property
     def share(self) -> float:

@@ -12,6 +12,7 @@ MAX_CLOCK_MHZ = 1980
 _CLOCK_STEP_MHZ = 15
 _GPU_IDLE = 0x1
 _LOADED_SM = 0.05
+_IDLE_WIRE = 50e6
 # Power caps and thermal slowdowns let the clock wander by a few steps.
 _WANDER_STEPS = 3
 _MOST_SM = 0.98
@@ -34,9 +35,12 @@ def other_kernels(runs: Sequence[TracedRun], zero_ns: int, own: Sequence[Piece])
 
 
 def health_columns(
-    runs: Sequence[TracedRun], zero_ns: int, rows_s: Floats, active: Floats, rng: random.Random
+    runs: Sequence[TracedRun], zero_ns: int, rows_s: Floats, active: Floats, wire: Floats, rng: random.Random
 ) -> dict[str, list[object]]:
-    """Clocks, event reasons, link and its replays, and the count of other processes; `active`: SM share at each row."""
+    """Clocks, event reasons, link and its replays, and the count of other processes.
+
+    `active` is the SM share and `wire` the traffic in, bytes/s, at each row.
+    """
     columns: dict[str, list[object]] = {
         name: []
         for name in (
@@ -46,11 +50,14 @@ def health_columns(
     }  # fmt: skip
     replays, last = 0.0, 0.0
     starts = [run.seconds(0.0, zero_ns) for run in runs]
-    for row, busy in zip(rows_s, active, strict=True):
+    for row, busy, traffic in zip(rows_s, active, wire, strict=True):
         number = max(0, int(np.searchsorted(starts, row, side="right")) - 1)
         disturbance, at = runs[number].schedule.disturbance, float(row) - starts[number]
         link, loaded = disturbance.link, bool(busy > _LOADED_SM)
         degraded = at >= link.since
+        gen = link.gen if degraded else link.gen_max
+        if link.idle_gen and not loaded and traffic < _IDLE_WIRE:
+            gen = min(gen, link.idle_gen)
         reasons = disturbance.reasons(at) if loaded else _GPU_IDLE
         share = disturbance.clock(at) if loaded else 1.0
         clock = round(share * MAX_CLOCK_MHZ / _CLOCK_STEP_MHZ)
@@ -62,7 +69,7 @@ def health_columns(
             clock * _CLOCK_STEP_MHZ,
             MAX_CLOCK_MHZ,
             reasons,
-            link.gen if degraded else link.gen_max,
+            gen,
             link.width if degraded else link.width_max,
             link.gen_max,
             link.width_max,

@@ -123,10 +123,12 @@ def _one_gpu(
     wall_ns = zero_ns + np.rint(rows_s * 1e9).astype(np.int64)
     count_us = (zero_ns + np.rint(count_s * 1e9).astype(np.int64)) // 1000
     health_rng = random.Random(f"health {gpu} {zero_ns} {len(rows_s)}")
+    now = rows_s + 0.03, rows_s + 0.05
+    health = health_columns(runs, zero_ns, rows_s, active(*now), rx.mean(*now), health_rng)
     power = 90_000 + sm_share * 350_000
     return {
         "t_wall_ns": wall_ns.tolist(),
-        **health_columns(runs, zero_ns, rows_s, active(rows_s + 0.03, rows_s + 0.05), health_rng),
+        **health,
         "t_mono_ns": (wall_ns - zero_ns + 25_000_000_000).tolist(),
         "pcie_rx_kbps": np.rint(window).astype(int).tolist(),
         "pcie_tx_kbps": np.rint(window_tx).astype(int).tolist(),
