@@ -4,6 +4,7 @@ Each run plants one or two causes, or none, with random sizes, workers and magni
 what is expected: `truth_of` asks the schedule what each cause really cost.
 """
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -309,7 +310,7 @@ def throttled(scenario: Scenario, draw: Draw) -> Scenario:
 
 def narrow_link(scenario: Scenario, draw: Draw) -> Scenario:
     """A narrower or older link, from the start or after a fault, or one that sends packets again."""
-    since = draw.choice((0.0, 0.0, scenario.circuits[0].synth + 4.0))
+    since = draw.choice((-math.inf, -math.inf, scenario.circuits[0].synth + 4.0))
     if draw.random() < 0.3:
         replayed = draw.uniform(0.3, 0.55)
         link = replace(scenario.disturbance.link, passing=replayed, replays_per_s=draw.uniform(50, 2000), since=since)

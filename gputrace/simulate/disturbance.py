@@ -37,7 +37,7 @@ class OtherProcess:
 
 @dataclass(frozen=True)
 class Link:
-    """The PCIe link from `since` on; before, it is as wide and fast as it can be.
+    """The PCIe link from `since` on (always, by default); before, it is as wide and fast as it can be.
 
     `passing`: share of the link's rate that gets through, below 1 where packets are replayed. `idle_gen`: what the GPU
     lowers the link to while it has nothing to do, as many do to save power; 0 if it does not.
@@ -49,7 +49,7 @@ class Link:
     width_max: int = 16
     passing: float = 1.0
     replays_per_s: float = 0.0
-    since: float = 0.0
+    since: float = -math.inf
     idle_gen: int = 0
 
     @property
