@@ -48,7 +48,8 @@ def health_columns(
             "pcie_width_max", "pcie_replays", "other_processes",
         )
     }  # fmt: skip
-    replays, last = 0.0, 0.0
+    # The counter runs since the GPU was started.
+    replays, last = float(rng.choice((0, 0, 3, 412))), 0.0
     starts = [run.seconds(0.0, zero_ns) for run in runs]
     for row, busy, traffic in zip(rows_s, active, wire, strict=True):
         number = max(0, int(np.searchsorted(starts, row, side="right")) - 1)

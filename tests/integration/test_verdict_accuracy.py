@@ -29,7 +29,7 @@ REAL = {
 }
 HEAD = f"""# How often the verdicts are right
 
-Made by `tests/integration/test_verdict_accuracy.py`. Simulated runs (`tests/labelled.py`) of 22 to 45 calls each, in
+Made by `tests/integration/test_verdict_accuracy.py`. Simulated runs (`tests/labelled.py`) of 22 to 53 calls each, in
 which one or two causes are planted, or none. What is expected is decided by the schedule's truth
 (`gputrace/simulate/costs.py`), not by what was planted: a cause is present from {PRESENT:.0%} of the GPU seconds truly
 lost, absent below {ABSENT:.1%}, and not scored between. The top cause is the one that cost most; those within a factor

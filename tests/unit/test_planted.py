@@ -163,8 +163,8 @@ def test_replays_grow_on_a_link_that_looks_right() -> None:
     seen = rows("link-replays")
     assert {(row["pcie_gen"], row["pcie_width"]) for row in seen} == {("5", "16")}
     replays = [int(row["pcie_replays"]) for row in seen]
-    assert replays == sorted(replays) and replays[-1] > 1000
-    assert {row["pcie_replays"] for row in rows("healthy")} == {"0"}
+    assert replays == sorted(replays) and replays[-1] > replays[0] + 1000
+    assert len({row["pcie_replays"] for row in rows("healthy")}) == 1
 
 
 def test_a_link_that_rests_when_idle_is_fast_under_load() -> None:
