@@ -119,12 +119,12 @@ def pageable(scenario: Scenario, draw: Draw) -> Scenario:
 
 
 def alloc_stall(scenario: Scenario, draw: Draw) -> Scenario:
-    """The pool grows while the GPU works."""
+    """The pool grows while the GPU works; meanwhile next to nothing moves, as in the real capture pinned-heavy."""
     syntheses = draw.randrange(4, 8)
     changed = _limits(
         scenario,
         allocate=draw.uniform(0.3, 0.7),
-        allocation_rate=draw.uniform(0.03, 0.2),
+        allocation_rate=draw.uniform(0.01, 0.08),
         parallel_syntheses=max(syntheses, scenario.limits.parallel_syntheses - 4),
     )
     return replace(changed, pinned="pool", new_buffer_partitions=draw.randrange(6, 12))
