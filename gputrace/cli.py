@@ -251,6 +251,14 @@ def simulate_run(
     The folder holds a log, a GPU trace and, in truth/, when everything really happened. The named scenarios are:
     pageable, pinned, alloc-storm, starved, one-worker, two-gpus, eight-gpus, barrier, mixed-kinds, restarts, errors,
     small.
+
+    Each of these plants what its name says in an otherwise healthy run: healthy, throttled, link-degraded,
+    link-replays, other-process, slow-log-sink, memory-budget, host-hot-path, host-memory-contention,
+    mutex-contention, launch-overhead, device-allocation, domain-switch. The causes pageable-h2d, pinned-alloc-stall,
+    prep-barrier, no-work-queued and release-abc stand for pageable, alloc-storm, barrier, starved and one-worker.
+
+    A TOML file names a base and what differs from it; its table disturbance has arrays throttles, others and
+    shortages and tables link and sink.
     """
     from gputrace.simulate.capture import play, write_capture
     from gputrace.simulate.scenarios import find_scenario

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from gputrace.simulate.schedule import CallRecord, Schedule
+from gputrace.simulate.schedule import CallRecord, Schedule, Span
+from gputrace.simulate.speed import PAYLOAD_PER_POINT, Strain, abc_bytes, demand, speed
 
 _SM = {
     "ntt_kernels": 0.03,
@@ -15,6 +16,9 @@ _SM = {
     "batch_add": 0.9,
     "tail_msm": 0.85,
 }
+# Launching alone keeps the SMs half busy if it is quick; a slow launch leaves them waiting.
+_LAUNCH_SM, _QUICK_S = 0.5, 0.01
+_MOST_SM = 0.97
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Piece(NamedTuple):
 
 def pieces(schedule: Schedule, call: CallRecord, rates: Rates) -> Iterator[Piece]:
     """The stretches of one call in order of time, with what is held up while pinned buffers are allocated."""
-    for piece in _even(call, rates):
+    for piece in _even(schedule, call, rates):
         if piece.phase in ("ntt_kernels", "msm_invoke"):
             yield from _held_up(piece, schedule.allocations, schedule.limits.allocation_rate)
         else:
@@ -73,36 +77,47 @@ def _held_up(piece: Piece, allocations: list[tuple[float, float]], rate: float) 
             )
 
 
-def _even(call: CallRecord, rates: Rates) -> Iterator[Piece]:
+def _even(schedule: Schedule, call: CallRecord, rates: Rates) -> Iterator[Piece]:
     """The stretches as they are when nothing holds them up; a phase that copies at two rates has two."""
     work = call.work
     for name, start, end, circuit in call.gpu_spans:
         length = end - start
         if length <= 0:
             continue
-        sm = rates.sm.get(name, 0.0)
+        sm = _own_sm(schedule, call, Span(name, start, end, circuit), rates)
+        line_rate = rates.line_rate * schedule.disturbance.link_share(start)
         if name == "ntt_kernels":
             if work.pinned:
-                yield Piece(name, circuit, start, end, 0.0, 0.5)
+                yield Piece(name, circuit, start, end, 0.0, _LAUNCH_SM if length < _QUICK_S else sm)
             else:
-                yield Piece(name, circuit, start, end, 96.0 * work.constraints, sm)
+                yield Piece(name, circuit, start, end, abc_bytes(work), sm)
         elif name == "coset_intt_sync" and work.pinned:
-            abc_bytes = 96.0 * work.constraints
-            copied = start + min(length, abc_bytes / rates.line_rate)
-            yield Piece(name, circuit, start, copied, abc_bytes, 0.1)
+            copied = next((copy.end for copy in call.pinned_copies if copy.circuit == circuit), start)
+            yield Piece(name, circuit, start, copied, abc_bytes(work), 0.1)
             if copied < end:
                 yield Piece(name, circuit, copied, end, 0.0, sm)
         elif name == "msm_invoke":
-            total = 96.0 * ((1 << work.domain_log2) - 1)
-            filled = start + min(length, rates.fill_s, total / rates.line_rate)
-            first = min(total, (filled - start) * rates.line_rate)
+            total = PAYLOAD_PER_POINT * ((1 << work.domain_log2) - 1)
+            first = min(total, rates.fill_s * rates.line_rate, length * line_rate)
+            filled = start + first / line_rate
             yield Piece(name, circuit, start, filled, first, sm)
             if filled < end:
                 yield Piece(name, circuit, filled, end, total - first, sm)
-        elif name == "batch_add":
-            yield Piece(name, circuit, start, end, rates.batch_add * length, sm)
-        elif name == "tail_msm":
-            yield Piece(name, circuit, start, end, rates.tail_msm * length, sm)
+        elif name in ("batch_add", "tail_msm"):
+            # A failed phase is cut short; a disturbed one moves the same bytes in more time.
+            moved = getattr(rates, name) * min(length, getattr(work, name))
+            yield Piece(name, circuit, start, end, moved, sm)
+
+
+def _own_sm(schedule: Schedule, call: CallRecord, span: Span, rates: Rates) -> float:
+    """How busy the prover itself keeps the SMs: less where the wire or another process's turn holds kernels up."""
+    usual, disturbance = rates.sm.get(span.name, 0.0), schedule.disturbance
+    at = (span.start + span.end) / 2
+    strain = Strain(disturbance.clock(at), disturbance.other_sm(at), disturbance.link_share(at))
+    asked = demand(span.name, call.work, schedule.limits.line_rate)
+    if not asked.sm:
+        return usual
+    return min(max(usual, _MOST_SM), usual * speed(asked, strain, schedule.limits) / strain.clock)
 
 
 def phase_bytes(schedule: Schedule, call: CallRecord, rates: Rates) -> dict[tuple[str, int], float]:

@@ -7,7 +7,7 @@ true times. They lie in a folder of their own, because every file of a capture's
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,11 +17,12 @@ from gputrace.errors import UsageError
 from gputrace.simulate.activity import phase_bytes
 from gputrace.simulate.lines import log_lines
 from gputrace.simulate.pipeline import simulate
-from gputrace.simulate.scenarios import Scenario, works_of
+from gputrace.simulate.recipe import Scenario, works_of
 from gputrace.simulate.schedule import CallRecord
 from gputrace.simulate.streams import FORMS, as_files
 from gputrace.simulate.text import Clocks, Line
-from gputrace.simulate.trace import TracedRun, trace_csv
+from gputrace.simulate.trace import trace_csv
+from gputrace.simulate.traced import TracedRun
 from gputrace.simulate.variants import VARIANTS
 
 _CALL_EDGES = {
@@ -85,13 +86,14 @@ class Simulation:
 def play(scenario: Scenario, seed: int = 0) -> Simulation:
     """Simulates all runs of a scenario and prints their log."""
     variant = VARIANTS[scenario.variant]
-    limits = variant.apply(scenario.limits)
+    limits = replace(variant.apply(scenario.limits), line_rate=scenario.rates.line_rate)
     runs: list[TracedRun] = []
     lines: list[Line] = []
     epoch_ns = scenario.epoch_ns
     for number in range(scenario.runs):
         killed = math.inf if number == scenario.runs - 1 else scenario.stop_s
-        schedule = simulate(works_of(scenario, number, seed), limits, seed=seed + number, until=killed)
+        works = works_of(scenario, number, seed)
+        schedule = simulate(works, limits, seed + number, killed, scenario.disturbance)
         clocks = Clocks(epoch_ns, scenario.options.drift_ppm)
         runs.append(TracedRun(schedule, clocks))
         until = None if math.isinf(killed) else killed
@@ -144,6 +146,8 @@ def _call_row(run: TracedRun, number: int, call: CallRecord) -> dict[str, object
         "outcome": call.outcome,
     }
     row |= {column: _ns(run, getattr(call, name)) for column, name in _CALL_EDGES.items()}
+    blocked_from, blocked_to = call.blocked.get("unlock", (0.0, 0.0))
+    row["unlock_blocked_ns"] = round((blocked_to - blocked_from) * 1e9)
     for span in call.spans:
         if span.circuit == 0:
             row |= {f"{span.name}_start_ns": _ns(run, span.start), f"{span.name}_end_ns": _ns(run, span.end)}

@@ -33,7 +33,8 @@ def print_cpp(printer: Printer, variant: LogVariant, call: CallRecord) -> None:
     if variant.lock_lines:
         clocks = printer.clocks
         pre_lock_ms, wait_ms = clocks.steady_ms(call.entry, call.asked), clocks.steady_ms(call.asked, call.lock)
-        _timing(printer, thread, call.lock, f"pre_lock_cpu_ms={pre_lock_ms} mutex_wait_ms={wait_ms}")
+        at = call.printed("lock", call.lock)
+        _timing(printer, thread, at, f"pre_lock_cpu_ms={pre_lock_ms} mutex_wait_ms={wait_ms}")
     if variant.prestage:
         _print_prestage(printer, variant, call)
     _print_gpu(printer, variant, call)
@@ -91,18 +92,23 @@ def _print_gpu(printer: Printer, variant: LogVariant, call: CallRecord) -> None:
         if len(done) == len(NTT_PHASES):
             parts = " ".join(f"{s.name}={printer.clocks.wall_ms(s.start, s.end)}ms" for s in done)
             total_ms = printer.clocks.wall_ms(done[0].start, done[-1].end)
-            printer.native(thread, done[-1].end, f"CUZK_NTT_H: {parts} total={total_ms}ms")
+            at = call.printed(f"ntt_h {circuit}", done[-1].end)
+            printer.native(thread, at, f"CUZK_NTT_H: {parts} total={total_ms}ms")
     if not math.isnan(call.ntt_end):
-        _timing(printer, thread, call.ntt_end, f"gpu_tid=0 ntt_msm_h_ms={ms(call.gpu_begin, call.ntt_end)}")
+        at = call.printed("ntt_msm_h", call.ntt_end)
+        _timing(printer, thread, at, f"gpu_tid=0 ntt_msm_h_ms={ms(call.gpu_begin, call.ntt_end)}")
     if variant.lock_lines and not math.isnan(call.barrier_end):
-        _timing(printer, thread, call.barrier_end, f"gpu_tid=0 barrier_wait_ms={ms(call.ntt_end, call.barrier_end)}")
+        at = call.printed("barrier", call.barrier_end)
+        _timing(printer, thread, at, f"gpu_tid=0 barrier_wait_ms={ms(call.barrier_begin, call.barrier_end)}")
     batch, tail = call.span("batch_add"), call.span("tail_msm")
     if batch is not None and call.outcome != "batch_add":
-        _timing(printer, thread, batch.end, f"gpu_tid=0 batch_add_ms={ms(batch.start, batch.end)}")
+        at = call.printed("batch_add", batch.end)
+        _timing(printer, thread, at, f"gpu_tid=0 batch_add_ms={ms(batch.start, batch.end)}")
     if tail is not None and not math.isnan(call.gpu_end):
         text = f"tail_msm_ms={ms(tail.start, tail.end)} gpu_total_ms={ms(call.gpu_begin, call.gpu_end)}"
         # Joined before unlock.
-        _timing(printer, thread, tail.end, f"gpu_tid=0 {text}", by=tail.end + call.work.after_gpu / 2)
+        at = call.printed("tail_msm", tail.end)
+        _timing(printer, thread, at, f"gpu_tid=0 {text}", by=at + call.work.after_gpu / 2)
 
 
 def _print_end(printer: Printer, variant: LogVariant, call: CallRecord) -> None:
@@ -111,8 +117,8 @@ def _print_end(printer: Printer, variant: LogVariant, call: CallRecord) -> None:
     if math.isnan(call.unlock):
         return
     if variant.lock_lines:
-        held_ms, total_ms = ms(call.lock, call.unlock), ms(call.entry, call.unlock)
-        # The last act before unlock.
+        held_ms, total_ms = ms(call.lock, call.held_end), ms(call.entry, call.held_end)
+        # The last act before unlock; where the log makes its thread wait, the figures are from before.
         text = f"mutex_held_ms={held_ms} total_start_fn_ms={total_ms}"
         _timing(printer, thread, call.unlock - _BEFORE, text, by=call.unlock)
     if variant.epilogue and not math.isnan(call.returned):

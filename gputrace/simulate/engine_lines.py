@@ -84,9 +84,10 @@ def print_synthesis(run: Run, synthesis: SynthesisRecord, first_of_job: bool) ->
     ids: Fields = {"job_id": job, "partition": partition}
     start = synthesis.start
     if first_of_job:
+        told = start if math.isnan(work.enqueued) else min(start, work.enqueued)
         count = schedule.partitions[job, work.attempt]
         enqueued = {"job_id": job, "proof_kind": work.kind, "priority": 1, "queue_position": 0}
-        printer.tracing(thread, start, "job enqueued", enqueued, target="cuzk_core::scheduler")
+        printer.tracing(thread, told, "job enqueued", enqueued, target="cuzk_core::scheduler")
         kind = "SnapDeals " if snap else ""
         message = f"dispatching per-partition {kind}synthesis (budget-gated)"
         printer.tracing(
@@ -169,7 +170,7 @@ def print_call(run: Run, call: CallRecord, cpp: Callable[[], None]) -> None:
     ids: Fields = {"worker_id": call.worker, "partition": option(partition)}
     of_span = {"worker_id": call.worker, "gpu": call.gpu, "job_id": job, "proof_kind": work.kind, "batch_size": 1}
     span: tuple[str, Fields] = ("gpu_worker", {**of_span, "partition": option(partition)})
-    hot_path_end = call.pickup + work.hot_path
+    hot_path_end = math.inf if math.isnan(call.checked) else call.checked
     printer.timeline(thread, call.pickup, "GPU_PICKUP", job, where, by=hot_path_end - 3 * _BEFORE)
     if not variant.timing_lines:
         marker = {"batched": "false", "partitioned": "true", "partition": option(partition)}
@@ -184,8 +185,12 @@ def print_call(run: Run, call: CallRecord, cpp: Callable[[], None]) -> None:
     if math.isnan(call.started):
         return
     if variant.timing_lines:
-        overhead_ms = clocks.steady_ms(call.pickup, call.started)
-        shares = {"status_ms": overhead_ms, "fail_check_ms": 0, "mark_busy_ms": 0, "total_overhead_ms": overhead_ms}
+        shares = {
+            "status_ms": clocks.steady_ms(call.pickup, call.status_end),
+            "fail_check_ms": clocks.steady_ms(call.status_end, call.checked),
+            "mark_busy_ms": 0,
+            "total_overhead_ms": clocks.steady_ms(call.pickup, call.started),
+        }
         message = "GPU_TIMING hot_path pre-prove overhead"
         printer.tracing(thread, call.started - 2 * _BEFORE, message, {**ids, **shares}, span=span, by=call.started)
     printer.timeline(thread, call.started, "GPU_START", job, where, by=call.entry)

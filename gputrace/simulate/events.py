@@ -6,7 +6,9 @@ import random
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
+from typing import Generic, TypeVar
 
+Kind = TypeVar("Kind")
 Process = Generator["float | Event", None, None]
 # Below this a task is done: times are seconds, and a log's smallest unit is a microsecond.
 _NOTHING = 1e-10
@@ -109,23 +111,23 @@ class Mutex:
         self._waiting.popleft().happen()
 
 
-class Shared:
+class Shared(Generic[Kind]):
     """Tasks that go on together, each at a rate that may change while it runs; beyond `servers` they queue, in order.
 
     `rate(kind, n)` is the speed of a task of that kind while `n` tasks run here; a task has as much to do as it would
     take in seconds at speed 1. Who changes what the rate depends on calls `changing()` first and `changed()` after.
     """
 
-    def __init__(self, loop: Loop, rate: Callable[[str, int], float], servers: int | None = None) -> None:
+    def __init__(self, loop: Loop, rate: Callable[[Kind, int], float], servers: int | None = None) -> None:
         self._loop = loop
         self._rate = rate
         self._servers = servers
         self._left: dict[Event, float] = {}
-        self._kind: dict[Event, str] = {}
+        self._kind: dict[Event, Kind] = {}
         self._since = 0.0
         self._version = 0
 
-    def run(self, kind: str, work: float) -> Event:
+    def run(self, kind: Kind, work: float) -> Event:
         """Begins a task; the event happens when it is done."""
         done = self._loop.event()
         if work <= _NOTHING:

@@ -5,6 +5,7 @@ from functools import partial
 
 from gputrace.simulate.cpp_lines import print_cpp
 from gputrace.simulate.engine_lines import Run, print_call, print_job_ends, print_start, print_synthesis
+from gputrace.simulate.memory_lines import print_first_load, print_shortage
 from gputrace.simulate.schedule import Schedule
 from gputrace.simulate.text import Clocks, Line, LogOptions, Printer
 from gputrace.simulate.variants import LogVariant
@@ -28,6 +29,11 @@ def log_lines(
     printer = Printer(clocks, options, random.Random(f"lines {seed}"))
     if options.engine_start:
         print_start(printer, schedule)
+    if options.memory_lines:
+        print_first_load(printer, options.srs_load_s)
+    for shortage in schedule.disturbance.shortages:
+        if shortage.start < schedule.end:
+            print_shortage(printer, shortage)
     run = Run.of(printer, schedule, variant)
     jobs: set[tuple[str, int]] = set()
     for synthesis in schedule.syntheses:

@@ -12,21 +12,28 @@ schedule. Times are seconds since the engine's start.
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from gputrace.simulate.disturbance import Disturbance
 from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared
-from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule, SynthesisRecord
+from gputrace.simulate.schedule import NTT_PHASES, CallRecord, CallWork, Limits, Schedule, Span, SynthesisRecord
+from gputrace.simulate.speed import Demand, Strain, demand, pool_slowness, speed
 
 
 def simulate(
-    works: Sequence[CallWork], limits: Limits, seed: int = 0, until: float = math.inf, calls: int | None = None
+    works: Sequence[CallWork],
+    limits: Limits,
+    seed: int = 0,
+    until: float = math.inf,
+    disturbance: Disturbance | None = None,
+    calls: int | None = None,
 ) -> Schedule:
     """The schedule of these partitions, synthesised in the order given.
 
     What runs at `until`, or when `calls` calls have given the mutex back, stays open.
     """
-    pipeline = _Pipeline(works, limits, random.Random(f"pipeline {seed}"), calls)
+    pipeline = _Pipeline(works, limits, random.Random(f"pipeline {seed}"), disturbance or Disturbance(), calls)
     pipeline.loop.run(until)
     for call in pipeline.schedule.calls:
         if call.outcome == "ok" and math.isnan(call.finalised):
@@ -38,11 +45,18 @@ class _Pipeline:
     """The state while a schedule is made."""
 
     def __init__(
-        self, works: Sequence[CallWork], limits: Limits, rng: random.Random, most_calls: int | None = None
+        self,
+        works: Sequence[CallWork],
+        limits: Limits,
+        rng: random.Random,
+        disturbance: Disturbance,
+        most_calls: int | None,
     ) -> None:
         self.loop = loop = Loop()
         self.limits = limits
-        self.schedule = Schedule(limits, dict(Counter((work.job, work.attempt) for work in works)))
+        self.disturbance = disturbance
+        partitions = dict(Counter((work.job, work.attempt) for work in works))
+        self.schedule = Schedule(limits, partitions, disturbance=disturbance)
         self._works = deque(enumerate(works))
         self._calls_left = most_calls
         self._running = 0
@@ -64,8 +78,14 @@ class _Pipeline:
         self._tracker = Mutex(loop)
         self._freeing = Mutex(loop)
         servers = max(1, int(limits.pool_threads // limits.threads_per_task))
-        self._pool = Shared(loop, self._pool_rate, servers if limits.pool_order == "fifo" else None)
-        self._device = Shared(loop, self._device_rate)
+        self._pool: Shared[str] = Shared(loop, self._pool_rate, servers if limits.pool_order == "fifo" else None)
+        self._device: Shared[Demand] = Shared(loop, self._device_rate)
+        self._log = random.Random(f"log {rng.random()}" if disturbance.sink else "log")
+        self._strain = Strain()
+        # Nothing strains the device but copies beside syntheses.
+        self._calm = disturbance == Disturbance() and limits.allocation_rate >= 1.0
+        for edge in disturbance.edges:
+            loop.at(edge, self._count)
         loop.at(limits.start_up, self._dispatch)
 
     # Speeds of what slows down beside other things.
@@ -73,21 +93,37 @@ class _Pipeline:
     def _pool_rate(self, _kind: str, n: int) -> float:
         limits = self.limits
         fair_share = limits.pool_threads / (n * limits.threads_per_task)
-        return min(1.0, fair_share) / (1.0 + limits.prep_slowdown * self._running)
+        return min(1.0, fair_share) / pool_slowness(self._strain, limits)
 
-    def _device_rate(self, kind: str, _n: int) -> float:
-        rate = self.limits.allocation_rate if self._allocating else 1.0
-        if kind == "pageable-copy":
-            rate /= 1.0 + self.limits.copy_slowdown * self._running
-        return rate
+    def _device_rate(self, asked: Demand, _n: int) -> float:
+        return speed(asked, self._strain, self.limits)
 
     def _count(self, running: int = 0, allocating: int = 0) -> None:
         self._pool.changing()
         self._device.changing()
         self._running += running
         self._allocating += allocating
+        now, disturbance = self.loop.now, self.disturbance
+        self._strain = Strain(
+            disturbance.clock(now),
+            disturbance.other_sm(now),
+            disturbance.link_share(now),
+            self._running,
+            self._allocating > 0,
+        )
         self._pool.changed()
         self._device.changed()
+
+    def _print(self, call: CallRecord, line: str) -> Iterable[float]:
+        """A line under the mutex; its thread waits as long as the log makes it."""
+        return () if self.disturbance.sink is None else self._blocked(call, line)
+
+    def _blocked(self, call: CallRecord, line: str) -> Iterator[float]:
+        begun = self.loop.now
+        waits = self.disturbance.blocked(begun, self._log)
+        if waits > 0:
+            yield waits
+            call.blocked[line] = begun, self.loop.now
 
     # Syntheses.
 
@@ -100,8 +136,9 @@ class _Pipeline:
                 return
             if self._in_flight >= (work.in_flight or limits.in_flight):
                 return
-            if work.arrives > self.loop.now:
-                self.loop.at(work.arrives, self._dispatch)
+            ready = self.disturbance.short_until(max(work.arrives, self.loop.now))
+            if ready > self.loop.now:
+                self.loop.at(ready, self._dispatch)
                 return
             self._works.popleft()
             synthesis = SynthesisRecord(index, work, start=self.loop.now)
@@ -170,7 +207,11 @@ class _Pipeline:
         call.pickup = self.loop.now
         self._place_free("pickup")
         yield work.hot_path
-        call.started = self.loop.now
+        call.status_end = self.loop.now
+        if limits.tracked_hot_path:
+            yield self._tracker.acquire()
+            self._tracker.release()
+        call.checked = call.started = self.loop.now
         if (work.job, work.attempt) in self._failed:
             call.started, call.skipped = math.nan, True
             call.outcome = "skipped"
@@ -207,7 +248,10 @@ class _Pipeline:
         mutex = self._mutexes[call.gpu]
         yield mutex.acquire()
         call.lock = self.loop.now
+        yield from self._print(call, "lock")
         yield from self._on_gpu(call, prep)
+        call.held_end = self.loop.now
+        yield from self._print(call, "unlock")
         call.unlock = self.loop.now
         mutex.release()
         self._count_call()
@@ -227,7 +271,7 @@ class _Pipeline:
         yield max(0.0, work.pre_lock - work.setup)
         yield from self._on_gpu(call, prep)
         yield joined
-        call.unlock = self.loop.now
+        call.held_end = call.unlock = self.loop.now
         mutex.release()
         self._count_call()
         yield work.release_abc
@@ -251,31 +295,29 @@ class _Pipeline:
         if call.new_domain:
             yield limits.allocate_d_a
         for circuit in range(work.num_circuits):
-            alloc = work.d_b_alloc + (limits.warmup_alloc if call.warmup and circuit == 0 else 0.0)
-            copy = "other" if work.pinned else "pageable-copy"
-            for name, kind, seconds in (
-                ("d_b_alloc", "other", alloc),
-                ("ntt_kernels", copy, work.ntt_kernels),
-                ("coset_intt_sync", "other", work.coset_intt_sync),
-                ("msm_init", "other", work.msm_init),
-                ("msm_invoke", "other", work.msm_invoke),
-                ("msm_dtor", "other", work.msm_dtor),
-            ):
+            for name in NTT_PHASES:
                 begin = loop.now
-                yield self._on_device(kind, seconds)
+                if name == "coset_intt_sync" and work.pinned_copy:
+                    yield self._on_device("pinned_copy", work, work.pinned_copy)
+                    call.pinned_copies.append(Span("pinned_copy", begin, loop.now, circuit))
+                yield self._on_device(name, work, self._seconds(call, name, circuit))
                 call.add_span(name, begin, loop.now, circuit)
                 if name == "ntt_kernels" and work.fails == "ntt":
                     call.fail("ntt", loop.now)
                     self._stop_prep(call)
                     yield work.after_gpu
                     return
+            yield from self._print(call, f"ntt_h {circuit}")
         yield limits.ntt_tail
         call.ntt_end = loop.now
+        yield from self._print(call, "ntt_msm_h")
+        call.barrier_begin = loop.now
         if limits.barrier:
             yield prep
         yield limits.wake_up
         call.barrier_end = loop.now
-        call.add_span("barrier_wait", call.ntt_end, loop.now)
+        call.add_span("barrier_wait", call.barrier_begin, loop.now)
+        yield from self._print(call, "barrier")
         for name in ("batch_add", "tail_msm"):
             begin = loop.now
             if work.fails in (name, name.removesuffix("_msm")):
@@ -284,15 +326,25 @@ class _Pipeline:
                 call.fail(str(work.fails), loop.now)
                 yield work.after_gpu
                 return
-            yield getattr(work, name)
+            yield self._on_device(name, work, getattr(work, name))
             call.add_span(name, begin, loop.now)
-        call.gpu_end = loop.now
+            if name == "tail_msm":
+                call.gpu_end = loop.now
+            yield from self._print(call, name)
         yield work.after_gpu
 
-    def _on_device(self, kind: str, seconds: float) -> Event | float:
+    def _on_device(self, name: str, work: CallWork, seconds: float) -> Event | float:
         """What may be slowed down while it runs is a task; anything else just takes its time."""
-        slowed = self.limits.allocation_rate < 1.0 or (kind == "pageable-copy" and self.limits.copy_slowdown > 0.0)
-        return self._device.run(kind, seconds) if slowed else seconds
+        if self._calm and (name != "ntt_kernels" or work.pinned):
+            return seconds
+        return self._device.run(demand(name, work, self.limits.line_rate), seconds)
+
+    def _seconds(self, call: CallRecord, name: str, circuit: int) -> float:
+        """An NTT phase's own time, less the copy that its first part is for pinned memory."""
+        seconds = float(getattr(call.work, name))
+        if name == "d_b_alloc" and call.warmup and circuit == 0:
+            return seconds + self.limits.warmup_alloc
+        return max(0.0, seconds - call.work.pinned_copy) if name == "coset_intt_sync" else seconds
 
     # The prep thread.
 

@@ -2,116 +2,19 @@
 
 import random
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from gputrace.errors import InputError, UsageError
-from gputrace.simulate.activity import Rates
-from gputrace.simulate.schedule import CallWork, Limits
+from gputrace.simulate.disturbance import disturbance_from
+from gputrace.simulate.planted import PLANTED
+from gputrace.simulate.recipe import MEDIUM, SMALL, SNAP, Scenario, works_of
+from gputrace.simulate.schedule import Limits
 from gputrace.simulate.text import LogOptions
-from gputrace.simulate.trace import TraceOptions
 from gputrace.simulate.variants import VARIANTS
 
-# Medians of a 2^25 circuit on an H200, pageable a/b/c, and of a small and a large circuit beside it.
-MEDIUM = CallWork(
-    "", 0, domain_log2=25, constraints=32_547_799, synth=9.0, split_vectors=0.0004, setup=0.0006, pre_lock=0.0009,
-    d_b_alloc=0.003, ntt_kernels=0.45, coset_intt_sync=0.0335, msm_init=0.0004, msm_invoke=0.311, msm_dtor=0.0002,
-    batch_add=0.04, tail_msm=0.18, after_gpu=0.001, prep_msm=0.25, b_g2_msm=0.3, release_abc=0.35, process=0.004,
-)  # fmt: skip
-SMALL = replace(
-    MEDIUM, domain_log2=19, constraints=508_559, synth=0.4, ntt_kernels=0.012, coset_intt_sync=0.002,
-    msm_invoke=0.025, batch_add=0.004, tail_msm=0.02, prep_msm=0.01, b_g2_msm=0.012, release_abc=0.004,
-    process=0.001, dealloc=0.003,
-)  # fmt: skip
-SNAP = replace(
-    MEDIUM, kind="snap-update", domain_log2=26, constraints=81_049_499 // 2, synth=12.0, ntt_kernels=0.56,
-    msm_invoke=0.6, batch_add=0.07,
-)  # fmt: skip
-_TIMES = tuple(f.name for f in fields(CallWork) if f.type is float and f.name not in ("arrives", "setup", "pre_lock"))
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One or more runs of a prover. Everything in it can be given in TOML, `limits` and `options` as tables.
-
-    `circuits` take turns by job. `pinned`: no, yes, or pool (the first syntheses are not, the next allocate buffers).
-    `failing` maps partitions, counted over the run, to where they fail (see `CallWork`); their jobs are tried again at
-    the end if `retry`. One call in `1 / stutter` finds the thread pool busy and is entered late. All runs but the last
-    are killed `stop_s` after their start.
-    """
-
-    name: str
-    what: str
-    variant: str = "M"
-    circuits: tuple[CallWork, ...] = (MEDIUM,)
-    partitions: int = 40
-    per_job: int = 10
-    spread: float = 0.06
-    stutter: float = 0.0
-    pinned: str = "no"
-    new_buffer_partitions: int = 8
-    job_ids: tuple[str, ...] = ("porep-1000-{n}",)
-    failing: Mapping[int, str] = field(default_factory=dict)
-    retry: bool = False
-    runs: int = 1
-    stop_s: float = 40.0
-    restart_gap_s: float = 6.0
-    tear_share: float = 0.0
-    epoch_ns: int = 1_773_425_462_104_311_000
-    limits: Limits = field(
-        default_factory=lambda: Limits(
-            parallel_syntheses=9, in_flight=15, copy_slowdown=0.08, prep_slowdown=0.05, warmup_alloc=0.02
-        )
-    )
-    options: LogOptions = field(default_factory=LogOptions)
-    rates: Rates = field(default_factory=Rates)
-    trace: TraceOptions = field(default_factory=TraceOptions)
-
-
-def works_of(scenario: Scenario, run: int, seed: int) -> list[CallWork]:
-    """The partitions of one run, with service times spread around their circuit's."""
-    rng = random.Random(f"works {scenario.name} {run} {seed}")
-    works = [_work(scenario, run, number, rng) for number in range(scenario.partitions)]
-    if scenario.retry:
-        broken = {works[number].job for number in scenario.failing if number < len(works)}
-        works += [replace(work, attempt=1, fails=None, new_buffers=0) for work in works if work.job in broken]
-    return works
-
-
-def _work(scenario: Scenario, run: int, number: int, rng: random.Random) -> CallWork:
-    job = number // scenario.per_job
-    base = scenario.circuits[job % len(scenario.circuits)]
-    template = scenario.job_ids[job % len(scenario.job_ids)]
-    spread = {name: getattr(base, name) * rng.uniform(1 - scenario.spread, 1 + scenario.spread) for name in _TIMES}
-    spread["split_vectors"] = min(spread["split_vectors"], base.setup)
-    if rng.random() < scenario.stutter:
-        spread["hot_path"] += rng.random() * 0.003
-        spread["spawn"] += rng.random() * 0.3
-    first = scenario.limits.parallel_syntheses
-    pinned = scenario.pinned == "yes" or (scenario.pinned == "pool" and number >= first)
-    new = pinned and scenario.pinned == "pool" and number < first + scenario.new_buffer_partitions
-    work = replace(
-        base,
-        **spread,
-        job=template.format(n=42 + job + 1000 * run),
-        partition=None if base.partition is None else number % scenario.per_job,
-        pinned=pinned,
-        new_buffers=3 if new else 0,
-        fails=scenario.failing.get(number),
-    )
-    if not pinned:
-        return work
-    # From pinned memory the copy is only launched in ntt_kernels; DMA and NTT end in coset_intt_sync.
-    copied = 96.0 * work.constraints / scenario.rates.line_rate
-    return replace(
-        work,
-        ntt_kernels=0.0003,
-        coset_intt_sync=work.coset_intt_sync + copied,
-        release_abc=0.0006 + rng.random() * 0.001,
-    )
-
+__all__ = ["PRESETS", "Scenario", "find_scenario", "random_scenario", "scenario_from", "works_of"]
 
 _ODD_IDS = (
     "wdpost-1000-2-[12 34 56 78 90 12 34 56]",
@@ -186,7 +89,18 @@ PRESETS = {
             tear_share=0.05,
             limits=replace(_HEAVY, parallel_syntheses=8, in_flight=24, copy_slowdown=0.03),
         ),
+        *PLANTED,
     )
+}
+
+
+# Causes that an older preset plants under another name.
+_BY_CAUSE = {
+    "pageable-h2d": "pageable",
+    "pinned-alloc-stall": "alloc-storm",
+    "prep-barrier": "barrier",
+    "no-work-queued": "starved",
+    "release-abc": "one-worker",
 }
 
 
@@ -227,7 +141,8 @@ def random_scenario(seed: int, gpus: int = 1, variant: str = "M") -> Scenario:
 
 
 def find_scenario(given: str) -> Scenario:
-    """A preset by name, or a scenario from a TOML file."""
+    """A preset by its name or its cause's, or a scenario from a TOML file."""
+    given = _BY_CAUSE.get(given, given)
     if given in PRESETS:
         return PRESETS[given]
     path = Path(given)
@@ -241,7 +156,10 @@ def find_scenario(given: str) -> Scenario:
 
 
 def scenario_from(told: dict[str, Any], path: str) -> Scenario:
-    """A scenario from TOML: `base` names a preset; other keys replace its fields; tables limits, options, circuit."""
+    """A scenario from TOML: `base` names a preset; other keys replace its fields.
+
+    Tables: limits, options, rates, trace, circuit, failing, disturbance (see `disturbance_from`).
+    """
     base_name = told.pop("base", "pageable")
     if base_name not in PRESETS:
         raise InputError(f"{path}: base = {base_name!r} is none of {', '.join(PRESETS)}")
@@ -251,6 +169,11 @@ def scenario_from(told: dict[str, Any], path: str) -> Scenario:
     for key in ("limits", "options", "rates", "trace"):
         if key in told:
             changes[key] = _changed(getattr(base, key), told.pop(key), f"{path}: [{key}]")
+    if "disturbance" in told:
+        try:
+            changes["disturbance"] = disturbance_from(told.pop("disturbance"))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: [disturbance]: {error}") from error
     if circuit:
         changes["circuits"] = tuple(_changed(one, circuit, f"{path}: [circuit]") for one in base.circuits)
     if "failing" in told:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gputrace.simulate.disturbance import Disturbance
 from gputrace.simulate.events import Event
 
 NTT_PHASES = ("d_b_alloc", "ntt_kernels", "coset_intt_sync", "msm_init", "msm_invoke", "msm_dtor")
@@ -15,7 +16,9 @@ class CallWork:
 
     The six NTT phases are per circuit; `constraints` and `domain_log2` are a circuit's size, for what is copied.
     `prep_msm` and `b_g2_msm` are what they take with their threads to themselves.
-    `pre_lock` counts from the entry and includes `setup`. `fails` is None, ntt, batch_add, tail or finalize. Where
+    `pinned_copy` is the first part of coset_intt_sync, in which pinned a/b/c come over the wire.
+    `pre_lock` counts from the entry and includes `setup`. `fails` is None, ntt, batch_add, tail or finalize.
+    `arrives` is when the partition can be synthesised, `enqueued` when its job was submitted (NaN: just before). Where
     limits changed during a run, `parallel_syntheses` and `in_flight` say how many there may be when this one begins
     (0: the limits of the run).
     """
@@ -25,6 +28,7 @@ class CallWork:
     kind: str = "porep-c2"
     attempt: int = 0
     arrives: float = 0.0
+    enqueued: float = math.nan
     parallel_syntheses: int = 0
     in_flight: int = 0
     pinned: bool = False
@@ -41,6 +45,7 @@ class CallWork:
     pre_lock: float = 0.0302
     d_b_alloc: float = 0.0003
     ntt_kernels: float = 1.0
+    pinned_copy: float = 0.0
     coset_intt_sync: float = 0.122
     msm_init: float = 0.0013
     msm_invoke: float = 0.631
@@ -71,6 +76,7 @@ class Limits:
     says when a partition gives up its place among those in flight: pickup, returned or finalised. `workers_ready`: when
     each worker first looks for work (those beyond it: at once). Without `barrier` the GPU thread does not wait for
     prep_msm.
+    `tracked_hot_path`: before a call the worker takes the job tracker, which finalizers hold while they trim the heap.
     """
 
     gpus: int = 1
@@ -89,6 +95,8 @@ class Limits:
     prep_slowdown: float = 0.0
     allocate: float = 0.5
     allocation_rate: float = 1.0
+    line_rate: float = 55e9
+    tracked_hot_path: bool = False
     whole_call_mutex: bool = False
     split_api: bool = True
     warmup_alloc: float = 0.7
@@ -131,7 +139,8 @@ class CallRecord:
     """One pass of a worker. Times are NaN where something did not happen.
 
     `outcome` is ok, ntt, batch_add, tail, finalize (it failed there), skipped (its job had failed), discarded (its job
-    failed before it was finished) or open (the run was cut off).
+    failed before it was finished) or open (the run was cut off). `held_end` is when the last line under the mutex gets
+    its figures; `blocked` has, by the line under the mutex that was printed then, when its thread waited for the log.
     """
 
     index: int
@@ -144,6 +153,8 @@ class CallRecord:
     outcome: str = "ok"
     failed_at: float = math.nan
     pickup: float = math.nan
+    status_end: float = math.nan
+    checked: float = math.nan
     started: float = math.nan
     entry: float = math.nan
     split_end: float = math.nan
@@ -151,8 +162,10 @@ class CallRecord:
     lock: float = math.nan
     gpu_begin: float = math.nan
     ntt_end: float = math.nan
+    barrier_begin: float = math.nan
     barrier_end: float = math.nan
     gpu_end: float = math.nan
+    held_end: float = math.nan
     unlock: float = math.nan
     returned: float = math.nan
     prep_end: float = math.nan
@@ -164,6 +177,8 @@ class CallRecord:
     dealloc_begin: float = math.nan
     dealloc_end: float = math.nan
     gpu_spans: list[Span] = field(default_factory=list)
+    pinned_copies: list[Span] = field(default_factory=list)
+    blocked: dict[str, tuple[float, float]] = field(default_factory=dict)
     prep_stopped: bool = False
     prep_task: Event | None = field(default=None, repr=False, compare=False)
 
@@ -174,6 +189,10 @@ class CallRecord:
     def fail(self, where: str, at: float) -> None:
         """Notes where and when the call failed."""
         self.outcome, self.failed_at = where, at
+
+    def printed(self, line: str, otherwise: float) -> float:
+        """When a line under the mutex was written: after its thread had waited for the log, if it had to."""
+        return self.blocked[line][1] if line in self.blocked else otherwise
 
     def span(self, name: str, circuit: int = 0) -> Span | None:
         """The phase of that name, None if it did not happen."""
@@ -192,7 +211,7 @@ class CallRecord:
     @property
     def barrier_wait(self) -> float:
         """Seconds in which the GPU thread waited for prep_msm."""
-        return self.barrier_end - self.ntt_end
+        return self.barrier_end - self.barrier_begin
 
     @property
     def spans(self) -> list[Span]:
@@ -237,6 +256,7 @@ class Schedule:
     calls: list[CallRecord] = field(default_factory=list)
     syntheses: list[SynthesisRecord] = field(default_factory=list)
     allocations: list[tuple[float, float]] = field(default_factory=list)
+    disturbance: Disturbance = field(default_factory=Disturbance)
 
     @property
     def by_lock(self) -> list[CallRecord]:

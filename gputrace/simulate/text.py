@@ -29,7 +29,8 @@ class LogOptions:
     """How a log looks apart from its build.
 
     `delay_s` is the most a thread usually needs to write a line; one line in `1 / late_share` needs up to `late_s`.
-    `drift_ppm` is by how much the wall clock runs fast against the monotonic one.
+    `drift_ppm` is by how much the wall clock runs fast against the monotonic one. `memory_lines`: the memory manager
+    tells its budget and the first load of the SRS, which takes `srs_load_s`.
     """
 
     ansi: bool = True
@@ -38,6 +39,8 @@ class LogOptions:
     late_share: float = 0.02
     late_s: float = 0.001
     drift_ppm: float = 0.0
+    memory_lines: bool = False
+    srs_load_s: float = 6.4
 
 
 class Clocks:

@@ -11,28 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gputrace.simulate.activity import Piece, Rates, pieces
-from gputrace.simulate.schedule import Schedule
-from gputrace.simulate.text import Clocks
+from gputrace.simulate.health import health_columns, other_kernels
+from gputrace.simulate.traced import Floats, Total, TracedRun
 
-Floats = npt.NDArray[np.float64]
 WIRE_PER_PAYLOAD = 276 / 256
 _GPM_LOW = 0.994
 _MIB = 1 << 20
 _MARGIN_S = 4.0
 _COLUMN_NAMES = """
-    seq t_wall_ns t_mono_ns pcie_rx_kbps pcie_rx_us pcie_tx_kbps pcie_tx_us cnt_rx_bytes cnt_tx_bytes cnt_ts_us cnt_us
-    gpm_interval_ms gpm_pcie_rx_mibps gpm_pcie_tx_mibps gpm_sm_util gpm_sm_occ gpm_dram_bw_util gpm_graphics_util
-    gpm_us util_gpu util_mem util_us sm_clock_mhz mem_clock_mhz clock_us gpu_mem_used_mib gpu_mem_us power_mw power_us
-    pcie_gen pcie_width link_us host_cpu_pct host_mem_used_mib host_mem_total_mib host_pgfault host_us row_us
+    seq t_wall_ns t_mono_ns pcie_rx_kbps pcie_rx_us pcie_tx_kbps pcie_tx_us cnt_rx_bytes cnt_tx_bytes cnt_ts_us
+    cnt_us gpm_interval_ms gpm_pcie_rx_mibps gpm_pcie_tx_mibps gpm_sm_util gpm_sm_occ gpm_dram_bw_util
+    gpm_graphics_util gpm_us util_gpu util_mem util_us sm_clock_mhz mem_clock_mhz clock_us gpu_mem_used_mib
+    gpu_mem_us power_mw power_us pcie_gen pcie_width link_us sm_clock_max_mhz clock_event_reasons pcie_gen_max
+    pcie_width_max pcie_replays host_cpu_pct host_mem_used_mib host_mem_total_mib host_pgfault host_us row_us
 """
 COLUMNS = _COLUMN_NAMES.split()
 _STEADY = {
     "pcie_rx_us": 20_800, "pcie_tx_us": 20_700, "cnt_us": 460, "gpm_us": 1250, "util_us": 14, "util_mem": 0,
-    "sm_clock_mhz": 1980, "mem_clock_mhz": 3201, "clock_us": 10, "gpu_mem_us": 21, "power_us": 7, "pcie_gen": 5,
-    "pcie_width": 16, "link_us": 96, "host_us": 390,
+    "mem_clock_mhz": 3201, "clock_us": 10, "gpu_mem_us": 21, "power_us": 7, "link_us": 96, "host_us": 390,
 }  # fmt: skip
 
 
@@ -48,32 +46,6 @@ class TraceOptions:
     start_stall_s: float = 0.6
 
 
-@dataclass(frozen=True)
-class TracedRun:
-    """One run of the prover and its clocks."""
-
-    schedule: Schedule
-    clocks: Clocks
-
-
-class _Total:
-    """A running total that grows evenly within pieces (start s, end s, amount), on top of a steady rate."""
-
-    def __init__(self, parts: Sequence[tuple[float, float, float]], steady: float = 0.0) -> None:
-        knots, amounts = [-1.0], [0.0]
-        for start, end, amount in sorted(parts):
-            knots += [start, end]
-            amounts += [amounts[-1], amounts[-1] + amount]
-        self._knots, self._amounts = np.array(knots), np.array(amounts)
-        self._steady = steady
-
-    def at(self, t: Floats) -> Floats:
-        return np.asarray(np.interp(t, self._knots, self._amounts) + self._steady * t)
-
-    def mean(self, start: Floats, end: Floats) -> Floats:
-        return np.asarray((self.at(end) - self.at(start)) / np.maximum(end - start, 1e-9))
-
-
 def trace_csv(runs: Sequence[TracedRun], rates: Rates, options: TraceOptions | None = None, seed: int = 0) -> str:
     """The trace as CSV text, with a `gpu` column where there is more than one."""
     options = options or TraceOptions()
@@ -82,7 +54,8 @@ def trace_csv(runs: Sequence[TracedRun], rates: Rates, options: TraceOptions | N
     zero_ns = min(run.clocks.epoch_ns for run in runs) - int(_MARGIN_S * 1e9)
     rows_s = _row_times(runs, zero_ns, options, rng)
     host = _host(runs, zero_ns, rows_s, options)
-    header = [COLUMNS[0], *(["gpu"] if gpus > 1 else []), *COLUMNS[1:]]
+    listed = any(run.schedule.disturbance.lists_processes for run in runs)
+    header = [COLUMNS[0], *(["gpu"] if gpus > 1 else []), *COLUMNS[1:], *(["other_processes"] if listed else [])]
     columns = [_one_gpu(gpu, runs, zero_ns, rows_s + gpu * 2e-4, rates, options, rng) for gpu in range(gpus)]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -124,29 +97,38 @@ def _one_gpu(
         for call in run.schedule.calls:
             if call.gpu == gpu:
                 found += [
-                    piece._replace(start=_seconds(run, piece.start, zero_ns), end=_seconds(run, piece.end, zero_ns))
+                    piece._replace(start=run.seconds(piece.start, zero_ns), end=run.seconds(piece.end, zero_ns))
                     for piece in pieces(run.schedule, call, rates)
                 ]
-    rx = _Total([(p.start, p.end, p.rx_bytes * WIRE_PER_PAYLOAD) for p in found], rates.idle_wire)
-    sm = _Total([(p.start, p.end, (p.end - p.start) * p.sm) for p in found])
-    busy = _Total([(p.start, p.end, (p.end - p.start) * (1.0 if p.rx_bytes or p.sm > 0.4 else 0.0)) for p in found])
+    rx = Total([(p.start, p.end, p.rx_bytes * WIRE_PER_PAYLOAD) for p in found], rates.idle_wire)
+    sm = Total([(p.start, p.end, (p.end - p.start) * p.sm) for p in found])
+    others, refused = other_kernels(runs, zero_ns, found)
+    busy = Total([(p.start, p.end, (p.end - p.start) * (1.0 if p.rx_bytes or p.sm > 0.4 else 0.0)) for p in found])
     count_s = rows_s + 0.0415 + np.array([rng.uniform(-4e-4, 4e-4) for _ in rows_s])
     read_s = count_s + 0.0017
     gpm_end = read_s - options.gpm_lag_s
     gpm_start = np.concatenate([gpm_end[:1] - options.step_s, gpm_end[:-1]])
     gpm_mibps = rx.mean(gpm_start, gpm_end) / _MIB * _GPM_LOW
-    sm_share = np.clip(sm.mean(gpm_start, gpm_end), 0.0, 1.0)
+
+    def active(start: Floats, end: Floats) -> Floats:
+        return np.clip(sm.mean(start, end) + others.mean(start, end) - refused.mean(start, end), 0.0, 1.0)
+
+    sm_share = active(gpm_start, gpm_end)
     refreshed = np.floor(rows_s / 0.2) * 0.2
-    util = np.clip(busy.mean(refreshed - 0.2, refreshed), 0.0, 1.0)
+    util = np.clip(busy.mean(refreshed - 0.2, refreshed) + others.mean(refreshed - 0.2, refreshed), 0.0, 1.0)
     counted = rx.at(count_s) + rng.randrange(1 << 32)
     sent = rx.at(count_s) * rates.tx_share + rng.randrange(1 << 32)
     window = rx.mean(rows_s, rows_s + 0.02) / 1e3
     window_tx = rx.mean(rows_s + 0.02, rows_s + 0.04) / 1e3 * rates.tx_share
     wall_ns = zero_ns + np.rint(rows_s * 1e9).astype(np.int64)
     count_us = (zero_ns + np.rint(count_s * 1e9).astype(np.int64)) // 1000
+    health_rng = random.Random(f"health {gpu} {zero_ns} {len(rows_s)}")
+    now = rows_s + 0.03, rows_s + 0.05
+    health = health_columns(runs, zero_ns, rows_s, active(*now), rx.mean(*now), health_rng)
     power = 90_000 + sm_share * 350_000
     return {
         "t_wall_ns": wall_ns.tolist(),
+        **health,
         "t_mono_ns": (wall_ns - zero_ns + 25_000_000_000).tolist(),
         "pcie_rx_kbps": np.rint(window).astype(int).tolist(),
         "pcie_tx_kbps": np.rint(window_tx).astype(int).tolist(),
@@ -165,10 +147,6 @@ def _one_gpu(
         "power_mw": np.rint(power).astype(int).tolist(),
         "row_us": np.rint((read_s + 0.0008 - rows_s) * 1e6).astype(int).tolist(),
     }
-
-
-def _seconds(run: TracedRun, at: float, zero_ns: int) -> float:
-    return (run.clocks.wall_ns(at) - zero_ns) / 1e9
 
 
 def _host(runs: Sequence[TracedRun], zero_ns: int, rows_s: Floats, options: TraceOptions) -> dict[str, list[object]]:
@@ -201,6 +179,6 @@ def _add(
     counts: Floats, rows_s: Floats, run: TracedRun, start: float, end: float, zero_ns: int, otherwise: float
 ) -> None:
     """Adds 1 to the rows between start and end; an end that never came is the run's."""
-    stop = _seconds(run, end if end == end else otherwise, zero_ns)
-    first, last = np.searchsorted(rows_s, [_seconds(run, start, zero_ns), stop])
+    stop = run.seconds(end if end == end else otherwise, zero_ns)
+    first, last = np.searchsorted(rows_s, [run.seconds(start, zero_ns), stop])
     counts[first:last] += 1

@@ -26,7 +26,8 @@ from gputrace.render.compare_markdown import CompareMarkdownRenderer
 from gputrace.render.compare_text import CompareTextRenderer
 from gputrace.render.json_report import SCHEMA, JsonRenderer
 from gputrace.simulate.capture import play, write_capture
-from gputrace.simulate.scenarios import MEDIUM, PRESETS, Scenario
+from gputrace.simulate.recipe import MEDIUM
+from gputrace.simulate.scenarios import PRESETS, Scenario
 from tests.captures import CAPTURES, diagnosis, folder, read
 from tests.integration.test_command_line import run
 

@@ -20,6 +20,7 @@ from gputrace.loading import load
 from gputrace.simulate.activity import phase_bytes
 from gputrace.simulate.capture import Simulation, play, write_capture
 from gputrace.simulate.pipeline import simulate
+from gputrace.simulate.planted import PLANTED
 from gputrace.simulate.scenarios import PRESETS, Scenario, find_scenario, random_scenario
 from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule
 from gputrace.simulate.streams import delivered, torn
@@ -532,17 +533,24 @@ def misplaced(simulation: Simulation, into: Path, form: str) -> list[str]:
         # A WindowPoSt worker does not say which partition it has.
         partition = None if row["kind"] == "window-post" else row["partition"]
         own = found[row["run"], row["job"], partition, row["worker"]]
-        off_ms = min((abs(other["unlock_ns"] - row["unlock_ns"]) / MS for other in own), default=math.inf)
+        # The last line under the mutex has its figures from before its thread waited for the log.
+        unlock_ns = row["unlock_ns"] - row["unlock_blocked_ns"]
+        off_ms = min((abs(other["unlock_ns"] - unlock_ns) / MS for other in own), default=math.inf)
         if off_ms > 10 or any(other["gpu"] != row["gpu"] for other in own):
             wrong.append(f"{row['job']}/{row['partition']} on {row['worker']} ({row['outcome']}): {off_ms:.0f} ms off")
     return wrong
 
 
-ONE_GPU = [name for name, scenario in PRESETS.items() if scenario.limits.gpus == 1]
+# V4 names no partition: there is nothing to match its calls by.
+ONE_GPU = [name for name, scenario in PRESETS.items() if scenario.limits.gpus == 1 and scenario.variant != "V4"]
 
 
-@pytest.mark.parametrize("form", ["merged", "two-files"])
-@pytest.mark.parametrize("name", ONE_GPU)
+FORMS_OF = [
+    (name, form) for name in ONE_GPU for form in ("merged", "two-files")[: 1 if PRESETS[name] in PLANTED else 2]
+]
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS_OF)
 def test_round_trip(name: str, form: str, tmp_path: Path) -> None:
     assert misplaced(play(PRESETS[name]), tmp_path, form) == []
 
