@@ -93,3 +93,10 @@ def test_the_ratio_excludes_no_change_exactly_where_the_difference_does() -> Non
         change = difference(MEAN, Estimate(1000.0, 10.0, 20.0, 30, 3), Estimate(after, 10.0, 20.0, 30, 3))
         assert change.difference_low is not None and change.relative_low is not None
         assert (change.difference_low > 0) == (change.relative_low > 0) == excluded
+
+
+def test_quantiles_of_long_runs_are_as_sure_as_by_resampling_them() -> None:
+    values = 1000 + 80 * autoregressive(np.random.default_rng(8), 4000, 0.4)
+    long_run = estimate(MEDIAN, values)
+    short = [estimate(MEDIAN, values[i : i + 1000]).standard_error / 2 for i in range(0, 4000, 1000)]
+    assert long_run.standard_error == pytest.approx(np.median(short), rel=0.25)
