@@ -9,6 +9,7 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
+from gputrace.analysis.signs import Signs
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.trace import Trace
 
@@ -24,6 +25,7 @@ class Case:
     views: list[GpuView]
     moved: list[Transfers]
     bursts: pl.DataFrame
+    signs: Signs
     blame: pl.DataFrame
     phases: dict[str, PhaseFinding]
     thresholds: Thresholds
