@@ -68,7 +68,7 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         (name.is_in(["pre_lock", "pickup"]), "host-hot-path"),
         ((name == "mutex_held") & pl.col("warmup"), "device-allocation"),
         ((name == "mutex_held") & pl.col("slow_log"), "slow-log-sink"),
-        # A hold that covers the whole call: what neither computes nor copies in it is work on the CPU, or a wait for it.
+        # A hold over the whole call: what neither computes nor copies in it is work on the CPU, or a wait for it.
         ((name == "mutex_held") & pl.col("whole_call") & ~pl.col("copying"), "mutex-contention"),
     ]
 
@@ -95,9 +95,12 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
+    known = trace.calls.select("call", "pinned", "warmup", "first_line")
     table = (
         segments.join(instances, on=["call", "name"], how="left", maintain_order="left")
-        .join(trace.calls.select("call", "pinned", "warmup", "first_line"), on="call", how="left", maintain_order="left")
+        .join(
+            trace.calls.select("call", "pinned", "warmup", "first_line"), on="call", how="left", maintain_order="left"
+        )
         .join(_lines(trace), on=["call", "name"], how="left", maintain_order="left")
         .with_columns(pl.coalesce("line", "first_line").alias("line"))
         .with_row_index("segment")

@@ -55,10 +55,10 @@ def clock_state(view: GpuView) -> ClockState:
     reasons = None
     held = 0.0
     if mask.count():
-        bits = mask.drop_nulls()
-        share = {word: float((bits & bit != 0).mean() or 0.0) for bit, word in THROTTLE_REASONS.items()}
+        bits = mask.drop_nulls().to_numpy()
+        share = {word: float(np.mean(bits & bit != 0)) for bit, word in THROTTLE_REASONS.items()}
         reasons = {word: part for word, part in share.items() if part > 0}
-        held = float((bits & sum(THROTTLE_REASONS) != 0).mean() or 0.0)
+        held = float(np.mean(bits & sum(THROTTLE_REASONS) != 0))
     slowed = float((compute_s * np.maximum(0.0, 1.0 - clock / full)).sum()) if full and len(clock) else 0.0
     return ClockState(
         gpu=view.info.gpu,

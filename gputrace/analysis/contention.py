@@ -1,8 +1,8 @@
 """Whether a pageable copy goes slower the more syntheses run beside it, by how much, and what that costs.
 
-The copy's rate, call by call, against the load in the same seconds. Calls follow one another, and so do loads: a p-value
-that takes them for independent is too small. It is found here by shifting the loads along the calls, forwards and
-backwards: every shift keeps the serial dependence of both and breaks what ties them (a circular-shift permutation
+The copy's rate, call by call, against the load in the same seconds. Calls follow one another, and so do loads: a
+p-value that takes them for independent is too small. It is found here by shifting the loads along the calls, forwards
+and backwards: every shift keeps the serial dependence of both and breaks what ties them (a circular-shift permutation
 test). A run whose load changes once has nearly no shift unlike itself, and no power there; so the verdict rests on an
 interval instead: of the rank correlation, over runs put together of blocks of this one (moving-block bootstrap, Künsch
 1989, blocks of twice the cube root of n). The slope is Theil and Sen's, the median of the slopes of all pairs, with its

@@ -105,8 +105,10 @@ def _stretched_s(view: GpuView, busy: pl.DataFrame) -> float | None:
     first = b0[new] - _JOIN_NS // 2
     last = b1[np.concatenate([np.flatnonzero(new)[1:] - 1, [len(b1) - 1]])] + _JOIN_NS // 2
     total, compared = 0.0, False
-    kernels = view.segments.filter(pl.col("name").is_in(_KERNELS)).group_by("call", "name", "mode").agg(
-        pl.col("start_ns").min(), ((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9).alias("seconds")
+    kernels = (
+        view.segments.filter(pl.col("name").is_in(_KERNELS))
+        .group_by("call", "name", "mode")
+        .agg(pl.col("start_ns").min(), ((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9).alias("seconds"))
     )
     for _, own in kernels.group_by("name", "mode"):
         at = own["start_ns"].to_numpy()

@@ -50,12 +50,17 @@ def waits(trace: Trace, blame: pl.DataFrame, whole_process: bool = False) -> pl.
     pairs = (
         waiting.join_where(held, *conditions)
         .with_columns(
-            pl.max_horizontal("asked_ns", "from_ns").alias("low"), pl.min_horizontal("lock_ns", "unlock_ns").alias("high")
+            pl.max_horizontal("asked_ns", "from_ns").alias("low"),
+            pl.min_horizontal("lock_ns", "unlock_ns").alias("high"),
         )
         .select("gpu", pl.col("call").alias("waiter"), "holder", "low", "high")
     )
     lost = blame.select(
-        pl.col("call").alias("holder"), "cause", "start_ns", "end_ns", (pl.col("copy_only_s") + pl.col("idle_s")).alias("s")
+        pl.col("call").alias("holder"),
+        "cause",
+        "start_ns",
+        "end_ns",
+        (pl.col("copy_only_s") + pl.col("idle_s")).alias("s"),
     )
     charged = (
         pairs.join(lost, on="holder")

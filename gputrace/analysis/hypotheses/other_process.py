@@ -1,0 +1,87 @@
+"""Somebody else computes on the GPU."""
+
+from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.foreign import ForeignActivity
+from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
+from gputrace.analysis.thresholds import FOREIGN_SM_SHARE
+
+# Less than this of quiet time says nothing of who computes in it.
+_ENOUGH_S = 1.0
+_BUSY_SHARE = 0.05
+
+
+def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
+    found = list(case.signs.foreign.values())
+    counted = [one for one in found if one.processes is not None]
+    quiet_s, busy_s = sum(one.quiet_s for one in found), sum(one.busy_s for one in found)
+    evidence = [item for one in found for item in _evidence(one, len(found) > 1)]
+    share = busy_s / quiet_s if quiet_s else 0.0
+    samples = round(quiet_s)
+    absent = bool(counted) and len(counted) == len(found) and all(not one.processes for one in counted)
+    if quiet_s >= _ENOUGH_S and share >= _BUSY_SHARE and not absent:
+        stretched = [one.stretched_s for one in found if one.stretched_s is not None]
+        return case.finding(
+            hypothesis,
+            "supported",
+            evidence,
+            decided=Decided(share, _BUSY_SHARE, samples),
+            stretched_s=sum(stretched) if stretched else 0.0,
+        )
+    if absent or (quiet_s >= _ENOUGH_S and not any(one.processes for one in counted)):
+        return case.finding(hypothesis, "refuted", evidence, decided=Decided(share, _BUSY_SHARE, samples))
+    return case.finding(
+        hypothesis,
+        "undetermined",
+        evidence,
+        "list the GPU's processes during a run (nvidia-smi --query-compute-apps=pid,used_memory) and record SM "
+        "activity (GPM): this run leaves too little quiet time to see another's work"
+        if quiet_s < _ENOUGH_S
+        else "another process holds the GPU but was not seen to compute: sample its SM use (nvidia-smi pmon)",
+    )
+
+
+def _evidence(one: ForeignActivity, several: bool) -> list[Evidence]:
+    where = f"GPU {one.gpu}: " if several else ""
+    found = []
+    if one.sm_share is not None and one.quiet_s:
+        found.append(
+            Evidence(
+                f"{where}in {one.quiet_s:.1f} s that the run's own calls leave to waits and copies, SMs are active "
+                f"{one.sm_share:.0%}, above {FOREIGN_SM_SHARE:.0%} in {one.busy_s:.1f} s",
+                one.busy_s,
+                "s",
+                one.busy_share >= _BUSY_SHARE,
+            )
+        )
+    if one.processes is not None:
+        found.append(
+            Evidence(
+                f"{where}up to {one.processes} other processes on the GPU, some in {one.present_share or 0.0:.0%} of "
+                "samples",
+                float(one.processes),
+                "processes",
+                one.processes > 0,
+            )
+        )
+    if one.stretched_s is not None:
+        found.append(
+            Evidence(
+                f"{where}kernels took {one.stretched_s:.1f} s longer beside it than else (by medians; compute time)",
+                one.stretched_s,
+                "s",
+                one.stretched_s > 0,
+            )
+        )
+    return found
+
+
+HYPOTHESIS = Hypothesis(
+    id="other-process",
+    title="another process uses the GPU",
+    brief="another process that computed on the GPU",
+    knob="give the prover the GPU alone (exclusive compute mode, another host). Risk: whoever else needs it stops",
+    next_step="name it: nvidia-smi pmon -s um while the prover waits",
+    overturned_by="a process list that shows the prover alone while SMs are active outside its kernels",
+    revived_by="SM activity in barrier waits or between calls, or another compute process that uses SMs",
+    judge_with=_judge,
+)
