@@ -53,6 +53,8 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         # A copy that stands still without a known allocation: the log may lack the lines that would explain it.
         (in_ntt & moves & not_pinned & ~pl.col("copying"), UNEXPLAINED),
         (in_ntt & moves & not_pinned & ~at_line_rate, "pageable-h2d"),
+        # From pinned memory ntt_kernels only launches: whatever the copy engine does meanwhile, its time is launching.
+        (in_ntt & pl.col("pinned") & (pl.col("mode") == "in-ntt") & ~pl.col("bursting"), "launch-overhead"),
         (in_ntt & moves, "line-rate-copy"),
         # Without a trace, the log's own word that the buffers are pageable must do.
         (in_ntt & rate.is_null() & (pl.col("pinned") == False) & (pl.col("mode") == "in-ntt"), "pageable-h2d"),  # noqa: E712
@@ -64,9 +66,10 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         (name == "release_abc", "release-abc"),
         ((name == "no_work") & pl.col("pressed"), "memory-budget"),
         (name == "no_work", "no-work-queued"),
-        ((name == "pre_lock") & pl.col("whole_call") & pl.col("several_gpus"), "mutex-contention"),
+        ((name == "pre_lock") & pl.col("whole_call"), "mutex-contention"),
+        ((name == "pre_lock") & pl.col("slow_log"), "slow-log-sink"),
         (name.is_in(["pre_lock", "pickup"]), "host-hot-path"),
-        ((name == "mutex_held") & pl.col("warmup"), "device-allocation"),
+        ((name == "mutex_held") & (pl.col("warmup") | pl.col("allocates")), "device-allocation"),
         ((name == "mutex_held") & pl.col("slow_log"), "slow-log-sink"),
         # A hold over the whole call: what neither computes nor copies in it is work on the CPU, or a wait for it.
         ((name == "mutex_held") & pl.col("whole_call") & ~pl.col("copying"), "mutex-contention"),
@@ -95,12 +98,10 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
-    known = trace.calls.select("call", "pinned", "warmup", "first_line")
+    known = trace.calls.select("call", "pinned", "warmup", "first_line").join(_allocating(trace), on="call", how="left")
     table = (
         segments.join(instances, on=["call", "name"], how="left", maintain_order="left")
-        .join(
-            trace.calls.select("call", "pinned", "warmup", "first_line"), on="call", how="left", maintain_order="left"
-        )
+        .join(known, on="call", how="left", maintain_order="left")
         .join(_lines(trace), on=["call", "name"], how="left", maintain_order="left")
         .with_columns(pl.coalesce("line", "first_line").alias("line"))
         .with_row_index("segment")
@@ -132,11 +133,19 @@ def _lines(trace: Trace) -> pl.DataFrame:
     return pl.concat([told, *between])
 
 
+def _allocating(trace: Trace) -> pl.DataFrame:
+    """call, allocates: whether the log has a d_a_cache line among the call's lines under the mutex."""
+    lines = trace.marks.filter(pl.col("event") == "d_a_allocated").select("source", "line")
+    calls = trace.calls.select("call", "source", "first_line", "last_line")
+    found = calls.join(lines, on="source").filter(pl.col("line").is_between("first_line", "last_line"))
+    return calls.select("call", pl.col("call").is_in(found["call"].implode()).alias("allocates"))
+
+
 def _flags(pieces: pl.DataFrame, trace: Trace, signs: Signs) -> list[pl.Series]:
     """What else is known of each piece.
 
     `pressed`: syntheses were short of memory in its middle. Of the whole run: `slow_log`: prints under the mutex are
-    slow; `whole_call`: one mutex covers whole calls; `several_gpus`: and others than this GPU need it.
+    slow; `whole_call`: one mutex covers whole calls.
     """
     middle = ((pieces["start_ns"] + pieces["end_ns"]) // 2).to_numpy()
 
@@ -147,7 +156,6 @@ def _flags(pieces: pl.DataFrame, trace: Trace, signs: Signs) -> list[pl.Series]:
         pl.Series("pressed", signs.pressure.covers(middle)),
         everywhere("slow_log", signs.prints.slow),
         everywhere("whole_call", signs.whole_call_mutex),
-        everywhere("several_gpus", trace.calls["gpu"].drop_nulls().n_unique() > 1),
     ]
 
 

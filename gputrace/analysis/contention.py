@@ -122,14 +122,17 @@ def _interval(load: Floats, value: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def contention(trace: Trace, instances: pl.DataFrame) -> Contention:
-    """The relations of one trace; `instances` as in `Transfers`. Calls beside pinned allocations are left out."""
+def contention(trace: Trace, instances: pl.DataFrame, copy_floor: float) -> Contention:
+    """The relations of one trace; `instances` as in `Transfers`; below `copy_floor` (bytes/s) nothing is copied.
+
+    Calls beside pinned allocations are left out.
+    """
     copies = (
         instances.filter(
             (pl.col("name") == "ntt_kernels")
             & (pl.col("mode") == "in-ntt")
             & ~pl.col("bursting")
-            & (pl.col("rx_bytes_per_s") > 0)
+            & (pl.col("rx_bytes_per_s") > copy_floor)
         )
         .join(
             trace.phases.filter((pl.col("name") == "ntt_kernels") & pl.col("start_ns").is_not_null())
@@ -137,7 +140,7 @@ def contention(trace: Trace, instances: pl.DataFrame) -> Contention:
             .agg(pl.col("start_ns").min(), pl.col("end_ns").max()),
             on="call",
         )
-        .join(trace.calls.filter(~pl.col("warmup")).select("call"), on="call")
+        .join(trace.calls.filter(~pl.col("warmup") & ~pl.col("pinned").fill_null(False)).select("call"), on="call")
         .sort("start_ns")
     )
     rate = copies["rx_bytes_per_s"].to_numpy()

@@ -10,10 +10,10 @@ from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import LANE_BYTES_PER_S, WIRE_PER_PAYLOAD
 
-# Phases that read pinned memory as fast as the link goes. One that is shorter than half a sample cannot show its rate.
+# Phases that read pinned memory as fast as the link goes. One that is shorter than a sample cannot show its rate.
 _STREAMS = ("batch_add", "coset_intt_sync")
 _FEW_CALLS = 5
-_FEWEST_SAMPLES = 0.5
+_FEWEST_SAMPLES = 1.0
 # Rates within this of the line rate are it.
 _AT_LINE_RATE = 0.7
 # Replays are retried packets; one in a while is normal, and each costs about a packet.

@@ -35,12 +35,14 @@ def find_signs(
 ) -> Signs:
     """The signs of a trace. They do not move with the thresholds that a headline is checked against."""
     instances = pl.concat([own.instances for own in moved]) if moved else pl.DataFrame()
+    limits = [view.limit_wire_bytes_per_s for view in views if view.sampled]
+    floor = thresholds.copy_link_share * min(limits, default=float("inf"))
     return Signs(
         prints=print_costs(trace, bursts),
         pressure=memory_pressure(trace),
         whole_call_mutex=whole_call_mutex(trace),
-        contention=contention(trace, instances) if moved else Contention((), {}, 0.0, 0.0),
+        contention=contention(trace, instances, floor) if moved else Contention((), {}, 0.0, 0.0),
         links={view.info.gpu: link_state(view, own, thresholds) for view, own in zip(views, moved, strict=True)},
         clocks={view.info.gpu: clock_state(view) for view in views},
-        foreign={view.info.gpu: foreign_activity(view) for view in views},
+        foreign={view.info.gpu: foreign_activity(view, trace) for view in views},
     )

@@ -60,6 +60,9 @@ PRINT_BALANCE = 4.0
 PRINT_STALL_MS = 50.0
 PRINT_STALLS = 3
 
+# What took less than this share of the window is not worth naming, however little else was lost.
+MIN_WINDOW_SHARE = 0.01
+
 # A link that carries less than this share of what it reports, in a phase that streams pinned memory, is degraded or
 # shared: 88-97 % on a healthy H200 and 66 % with 14 processes that load the host's memory.
 HEALTHY_LINK_SHARE = 0.6

@@ -233,7 +233,7 @@ def _verdict(finding: HypothesisFinding) -> Group:
         where = f" (log lines {', '.join(map(str, item.lines))})" if item.lines else ""
         lines.append(_hanging("+" if item.supports else "-", f"{item.text}{where}"))
     if finding.changes_mind:
-        lines.append(_hanging("?", f"it would not be so with {finding.changes_mind}"))
+        lines.append(_hanging("?", f"refuted by: {finding.changes_mind}"))
     if finding.knob:
         lines.append(_hanging(">", finding.knob))
     return Group(*lines)

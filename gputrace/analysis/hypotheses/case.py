@@ -11,7 +11,7 @@ from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
 from gputrace.analysis.signs import Signs
-from gputrace.analysis.thresholds import Thresholds
+from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, Thresholds
 from gputrace.trace import Trace
 
 _LINES_NAMED = 3
@@ -49,8 +49,14 @@ class Case:
         return self.charged_s.get(cause, 0.0) / self.lost_s if self.lost_s else 0.0
 
     def weighs(self, cause: str) -> bool:
-        """Whether a cause took enough of the lost seconds to be worth a verdict."""
-        return self.share(cause) >= self.thresholds.supported_share
+        """Whether a cause took enough of the lost seconds, and of the window, to be worth a verdict."""
+        return self.enough(self.charged_s.get(cause, 0.0))
+
+    def enough(self, seconds: float) -> bool:
+        """Whether so many seconds are worth a verdict."""
+        of_lost = seconds / self.lost_s if self.lost_s else 0.0
+        of_window = seconds / self.window_s if self.window_s else 0.0
+        return of_lost >= self.thresholds.supported_share and of_window >= MIN_WINDOW_SHARE
 
     @property
     def has_trace(self) -> bool:

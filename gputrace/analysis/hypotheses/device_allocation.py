@@ -18,7 +18,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     lost = (pl.col("copy_only_s") + pl.col("idle_s")).sum()
     later_s = float(own.filter(~pl.col("call").is_in(warm.implode())).select(lost).item())
     share = later_s / case.lost_s
-    supported = share >= case.thresholds.supported_share
+    supported = case.enough(later_s)
     evidence = [
         Evidence(
             f"{later_s:.1f} s of {case.lost_s:.1f} s lost GPU time are charged to it after each GPU's first call "

@@ -21,7 +21,17 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     charged = case.charge_evidence(hypothesis.id)
     rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else None
     evidence = [charged]
-    if rate is not None and rate > case.copy_floor:
+    pinned = case.trace.calls.filter(pl.col("complete") & pl.col("pinned")).height
+    if 2 * pinned > case.complete_calls:
+        evidence.append(
+            Evidence(
+                f"{pinned} of {case.complete_calls} calls copy from pinned memory: ntt_kernels only launches there",
+                float(pinned),
+                "calls",
+                charged.supports,
+            )
+        )
+    elif rate is not None and rate > case.copy_floor:
         evidence.insert(
             0,
             Evidence(

@@ -8,6 +8,8 @@ from gputrace.analysis.thresholds import FOREIGN_SM_SHARE
 # Less than this of quiet time says nothing of who computes in it.
 _ENOUGH_S = 1.0
 _BUSY_SHARE = 0.05
+# Kernels this much longer while other processes are listed than while none is.
+_STRETCH = 0.1
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
@@ -18,15 +20,14 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     share = busy_s / quiet_s if quiet_s else 0.0
     samples = round(quiet_s)
     absent = bool(counted) and len(counted) == len(found) and all(not one.processes for one in counted)
+    stretched_s = sum(one.stretched_s or 0.0 for one in found)
     if quiet_s >= _ENOUGH_S and share >= _BUSY_SHARE and not absent:
-        stretched = [one.stretched_s for one in found if one.stretched_s is not None]
-        return case.finding(
-            hypothesis,
-            "supported",
-            evidence,
-            decided=Decided(share, _BUSY_SHARE, samples),
-            stretched_s=sum(stretched) if stretched else 0.0,
-        )
+        decided = Decided(share, _BUSY_SHARE, samples)
+        return case.finding(hypothesis, "supported", evidence, decided=decided, stretched_s=stretched_s)
+    beside = max((one for one in counted if one.processes and one.compared), key=lambda one: one.stretch, default=None)
+    if beside is not None and beside.stretch >= _STRETCH:
+        decided = Decided(beside.stretch, _STRETCH, case.complete_calls)
+        return case.finding(hypothesis, "supported", evidence, decided=decided, stretched_s=stretched_s)
     if absent or (quiet_s >= _ENOUGH_S and not any(one.processes for one in counted)):
         return case.finding(hypothesis, "refuted", evidence, decided=Decided(share, _BUSY_SHARE, samples))
     return case.finding(
@@ -66,7 +67,10 @@ def _evidence(one: ForeignActivity, several: bool) -> list[Evidence]:
     if one.stretched_s is not None:
         found.append(
             Evidence(
-                f"{where}kernels took {one.stretched_s:.1f} s longer beside it than else (by medians; compute time)",
+                f"{where}kernel phases took {one.stretched_s:.1f} s longer beside it than without, of "
+                f"{one.kernels_s or 0.0:.1f} s ("
+                + ("by medians of both" if one.compared else "its share of the SMs in quiet time, nothing to compare")
+                + "; compute time)",
                 one.stretched_s,
                 "s",
                 one.stretched_s > 0,
