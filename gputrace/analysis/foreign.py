@@ -6,7 +6,8 @@ first two NTTs in it: 33 ms each of 400 ms and more at 2^25, so its mean counts,
 is not this prover's.
 
 A run that leaves no such time shows another process only by its kernels: beside it they take longer. That is compared
-where the trace says when other processes were there.
+where the trace says when other processes were there; else by the pace of the calls, where all kinds of kernels change
+it together.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis.account import GpuView
-from gputrace.analysis.thresholds import FOREIGN_SM_SHARE
+from gputrace.analysis.thresholds import FOREIGN_SM_SHARE, MIN_CALLS
 from gputrace.trace import Trace
 
 Ints = npt.NDArray[np.int64]
@@ -24,12 +25,26 @@ Bools = npt.NDArray[np.bool_]
 
 _IDLE = ("barrier_wait", "no_work", "release_abc", "pickup", "between_calls", "pre_lock", "d_b_alloc")
 _KERNELS = ("msm_invoke", "tail_msm", "coset_intt_sync", "batch_add")
+_PACED = ("msm_invoke", "tail_msm")
 # The run's own NTTs make up at most this share of a copy.
 _OWN_SHARE = 0.16
 # Foreign stretches less than this apart are one.
 _JOIN_NS = 1_000_000_000
 # Fewer calls than this are not compared with.
 _FEW_CALLS = 3
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How kernels of different kinds kept pace, call by call, each against its own three fastest.
+
+    `stretch` by which share they took longer in all, `stretched_s` by how many seconds; `lockstep` the correlation of
+    msm_invoke and tail_msm: near 1 where something outside them sets the pace.
+    """
+
+    stretch: float
+    stretched_s: float
+    lockstep: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,7 @@ class ForeignActivity:
     kernels_s: float | None = None
     stretched_s: float | None = None
     compared: bool = False
+    pace: Pace | None = None
 
     @property
     def busy_share(self) -> float:
@@ -81,7 +97,7 @@ def foreign_activity(view: GpuView, trace: Trace) -> ForeignActivity:
         quiet, busy = _quiet_and_busy(view, active, trace)
     quiet_s = float(view.seconds[quiet].sum())
     share = float((active[quiet] * view.seconds[quiet]).sum()) / quiet_s if quiet_s else None
-    there = busy if busy.any() else listed
+    there = listed if listed.any() else busy
     kernels_s, stretched_s, compared = _stretched(view, there, share or 0.0) if there.any() else (None, None, False)
     return ForeignActivity(
         view.info.gpu,
@@ -93,6 +109,33 @@ def foreign_activity(view: GpuView, trace: Trace) -> ForeignActivity:
         kernels_s,
         stretched_s,
         compared,
+        _pace(view, trace),
+    )
+
+
+def _pace(view: GpuView, trace: Trace) -> Pace | None:
+    """The pace of complete calls after the first, apart from pinned allocations; None for too few."""
+    calls = trace.calls.filter(pl.col("complete") & ~pl.col("warmup") & (pl.col("gpu") == view.info.gpu))["call"]
+    apart = view.segments.filter(
+        pl.col("call").is_in(calls.implode()) & ~pl.col("bursting").any().over("call") & pl.col("name").is_in(_PACED)
+    )
+    seconds = (
+        apart.group_by("call", "name")
+        .agg(((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9).alias("seconds"))
+        .pivot("name", index="call", values="seconds")
+        .drop_nulls()
+    )
+    if seconds.height < MIN_CALLS or not set(_PACED) <= set(seconds.columns):
+        return None
+    took = seconds.select(_PACED).to_numpy()
+    fastest = np.sort(took, axis=0)[_FEW_CALLS - 1]
+    longer = np.maximum(0.0, took - fastest)
+    lockstep = float(seconds.select(pl.corr("msm_invoke", "tail_msm")).item())
+    return Pace(
+        # What only one kind of kernels shows has its reason there.
+        float(np.min(longer.sum(axis=0) / (fastest * len(took)))),
+        float(longer.sum()),
+        lockstep if np.isfinite(lockstep) else 0.0,
     )
 
 
@@ -135,10 +178,10 @@ def _stretches(view: GpuView, which: pl.Expr, margin_ns: int) -> Ints:
 
 
 def _stretched(view: GpuView, there: Bools, sm_share: float) -> tuple[float, float, bool]:
-    """Seconds of kernel phases while somebody else was there, by how much they took longer, and whether that is measured.
+    """Seconds of kernel phases while somebody else was there, by how much longer they took, and if that is measured.
 
-    Time-sliced kernels stand still while another process has the SMs: without calls apart from it, its share in quiet
-    time is what they are taken to have lost.
+    Contexts take turns on the SMs in even slices: without calls apart from it, kernels are taken to have run at half
+    their pace while it worked, which it did for its share of quiet time.
     """
     at = view.samples.filter(pl.Series(there))
     first, last = _joined(at["start_ns"].to_numpy(), at["end_ns"].to_numpy(), _JOIN_NS)
@@ -162,4 +205,4 @@ def _stretched(view: GpuView, there: Bools, sm_share: float) -> tuple[float, flo
         if inside.any() and (~inside).sum() >= _FEW_CALLS:
             longer += float((seconds[inside] - np.median(seconds[~inside])).sum())
             compared = True
-    return total, max(0.0, longer) if compared else sm_share * total, compared
+    return total, max(0.0, longer) if compared else 0.5 * sm_share * total, compared

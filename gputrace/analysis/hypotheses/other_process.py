@@ -1,7 +1,7 @@
 """Somebody else computes on the GPU."""
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
-from gputrace.analysis.foreign import ForeignActivity
+from gputrace.analysis.foreign import ForeignActivity, Pace
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 from gputrace.analysis.thresholds import FOREIGN_SM_SHARE
 
@@ -10,6 +10,10 @@ _ENOUGH_S = 1.0
 _BUSY_SHARE = 0.05
 # Kernels this much longer while other processes are listed than while none is.
 _STRETCH = 0.1
+_PACE_STRETCH = 0.15
+_LOCKSTEP = 0.8
+# Clocks that cost less than this of compute do not set the pace.
+_STEADY = 0.02
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
@@ -28,6 +32,21 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if beside is not None and beside.stretch >= _STRETCH:
         decided = Decided(beside.stretch, _STRETCH, case.complete_calls)
         return case.finding(hypothesis, "supported", evidence, decided=decided, stretched_s=stretched_s)
+    paced = _sets_the_pace(case)
+    if paced is not None and not absent:
+        pace, where = paced
+        evidence.append(
+            Evidence(
+                f"{where}msm_invoke and tail_msm change their pace together (correlation {pace.lockstep:+.2f}), "
+                f"{pace.stretch:.0%} slower in all than at their fastest, {pace.stretched_s:.1f} s: circuits of one "
+                "size, at a steady clock",
+                pace.stretched_s,
+                "s",
+                True,
+            )
+        )
+        decided = Decided(pace.stretch, _STRETCH, case.complete_calls)
+        return case.finding(hypothesis, "supported", evidence, decided=decided, stretched_s=pace.stretched_s)
     if absent or (quiet_s >= _ENOUGH_S and not any(one.processes for one in counted)):
         return case.finding(hypothesis, "refuted", evidence, decided=Decided(share, _BUSY_SHARE, samples))
     return case.finding(
@@ -39,6 +58,21 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         if quiet_s < _ENOUGH_S
         else "another process holds the GPU but was not seen to compute: sample its SM use (nvidia-smi pmon)",
     )
+
+
+def _sets_the_pace(case: Case) -> tuple[Pace, str] | None:
+    """The pace of a GPU whose kernels something outside them slows down, where nothing else explains it."""
+    sizes = case.numbers("capacity_hint", "num_constraints")["value"].n_unique()
+    allocated = case.trace.quality.marks_by_event.get("d_a_allocated", 0)
+    if sizes != 1 or allocated > int(case.trace.calls["warmup"].sum() or 0):
+        return None
+    found = list(case.signs.foreign.values())
+    for one in found:
+        clock = case.signs.clocks.get(one.gpu)
+        steady = clock is not None and clock.active > 0 and clock.slowed_share < _STEADY
+        if one.pace is not None and steady and one.pace.lockstep >= _LOCKSTEP and one.pace.stretch >= _PACE_STRETCH:
+            return one.pace, f"GPU {one.gpu}: " if len(found) > 1 else ""
+    return None
 
 
 def _evidence(one: ForeignActivity, several: bool) -> list[Evidence]:
@@ -69,7 +103,7 @@ def _evidence(one: ForeignActivity, several: bool) -> list[Evidence]:
             Evidence(
                 f"{where}kernel phases took {one.stretched_s:.1f} s longer beside it than without, of "
                 f"{one.kernels_s or 0.0:.1f} s ("
-                + ("by medians of both" if one.compared else "its share of the SMs in quiet time, nothing to compare")
+                + ("by medians of both" if one.compared else "half of its share of quiet time, nothing to compare")
                 + "; compute time)",
                 one.stretched_s,
                 "s",
