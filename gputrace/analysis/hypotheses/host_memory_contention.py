@@ -72,7 +72,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             )
         )
     decided = Decided(max(effect, 0.0), _EFFECT, best.n)
-    if best.spearman_high < 0 and effect >= _EFFECT:
+    if best.falls and effect >= _EFFECT:
         return case.finding(hypothesis, "supported", evidence, decided=decided, stretched_s=found.excess_s)
     varied = any(relation.load_heavy >= _VARIED * relation.load_light for relation in found.copy)
     if varied and effect < _EFFECT:

@@ -64,14 +64,6 @@ def _evidence(link: LinkState, several: bool) -> list[Evidence]:
         if link.below_maximum is not None
         else "; its maximum was not recorded"
     )
-    found.append(
-        Evidence(
-            f"{where}the link is Gen{link.gen} x{link.width} under load{most}",
-            link.limit,
-            "bytes/s",
-            bool(link.below_maximum),
-        )
-    )
     if link.reached is not None:
         found.append(
             Evidence(
@@ -83,6 +75,14 @@ def _evidence(link: LinkState, several: bool) -> list[Evidence]:
                 _slow(link),
             )
         )
+    found.append(
+        Evidence(
+            f"{where}the link is Gen{link.gen} x{link.width} under load{most}",
+            link.limit,
+            "bytes/s",
+            bool(link.below_maximum),
+        )
+    )
     if link.replays is not None:
         found.append(
             Evidence(

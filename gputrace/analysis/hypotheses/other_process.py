@@ -10,8 +10,8 @@ _ENOUGH_S = 1.0
 _BUSY_SHARE = 0.05
 # Kernels this much longer while other processes are listed than while none is.
 _STRETCH = 0.1
-_PACE_STRETCH = 0.15
-_LOCKSTEP = 0.8
+_PACE_STRETCH = 0.1
+_LOCKSTEP = 0.75
 # Clocks that cost less than this of compute do not set the pace.
 _STEADY = 0.02
 
@@ -98,7 +98,7 @@ def _evidence(one: ForeignActivity, several: bool) -> list[Evidence]:
                 one.processes > 0,
             )
         )
-    if one.stretched_s is not None:
+    if one.stretched_s is not None and (one.compared or one.quiet_s):
         found.append(
             Evidence(
                 f"{where}kernel phases took {one.stretched_s:.1f} s longer beside it than without, of "
