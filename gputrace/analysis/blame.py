@@ -54,7 +54,7 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         (in_ntt & moves & not_pinned & ~pl.col("copying"), UNEXPLAINED),
         (in_ntt & moves & not_pinned & ~at_line_rate, "pageable-h2d"),
         # From pinned memory ntt_kernels only launches: whatever the copy engine does meanwhile, its time is launching.
-        (in_ntt & pl.col("pinned") & (pl.col("mode") == "in-ntt") & ~pl.col("bursting"), "launch-overhead"),
+        (in_ntt & pl.col("pinned") & rate.is_not_null() & ~pl.col("bursting"), "launch-overhead"),
         (in_ntt & moves, "line-rate-copy"),
         # Without a trace, the log's own word that the buffers are pageable must do.
         (in_ntt & rate.is_null() & (pl.col("pinned") == False) & (pl.col("mode") == "in-ntt"), "pageable-h2d"),  # noqa: E712

@@ -7,7 +7,7 @@ import polars as pl
 
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
-from gputrace.analysis.thresholds import Thresholds
+from gputrace.analysis.thresholds import HEALTHY_LINK_SHARE, Thresholds
 from gputrace.ingest.samples import LANE_BYTES_PER_S, WIRE_PER_PAYLOAD
 
 # Phases that read pinned memory as fast as the link goes. One that is shorter than a sample cannot show its rate.
@@ -16,6 +16,8 @@ _FEW_CALLS = 5
 _FEWEST_SAMPLES = 1.0
 # Rates within this of the line rate are it.
 _AT_LINE_RATE = 0.7
+# Of the limit, by a pinned copy on a healthy link (measured on an H200: 88-97 %).
+_USUAL_SHARE = 0.9
 # Replays are retried packets; one in a while is normal, and each costs about a packet.
 _REPLAYS_PER_S = 10.0
 
@@ -67,11 +69,17 @@ class LinkState:
         """Whether replays grow at a pace that says something of the link."""
         return bool(self.replays and self.replays > _REPLAYS_PER_S * self.watched_s)
 
+    @property
+    def slow(self) -> bool:
+        """Whether a phase that could show it carried far less than what the link reports."""
+        return self.reached is not None and self.reached < HEALTHY_LINK_SHARE and self.streamed_s > 0
+
     def shortfall(self) -> float:
-        """Share of a line-rate copy's time that a link at its most would save; 0 where it is at its most."""
-        if not self.below_maximum or not self.limit or not self.limit_max:
-            return 0.0
-        return 1.0 - self.limit / self.limit_max
+        """Share of a line-rate copy's time that a link at its most, and alone, would save; 0 for a healthy one."""
+        carried = min(1.0, (self.reached or 0.0) / _USUAL_SHARE) if self.slow else 1.0
+        if self.below_maximum and self.limit and self.limit_max:
+            carried *= self.limit / self.limit_max
+        return 1.0 - carried
 
 
 def _payload(gen: int | None, width: int | None) -> float | None:

@@ -152,7 +152,7 @@ def test_a_link_at_its_most_that_carries_what_it_should_is_healthy() -> None:
 def test_a_pinned_stream_far_below_the_link_is_a_shared_link() -> None:
     own = linked(rate=0.3 * LINE_RATE, link_gen=5, link_width=16, link_gen_max=5, link_width_max=16)
     assert own.verdict == "supported"
-    assert own.stretched_s
+    assert own.lost_s
 
 
 def test_growing_replays_are_a_bad_link() -> None:

@@ -5,9 +5,6 @@ from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis, gb
 from gputrace.analysis.link import LinkState
 from gputrace.analysis.thresholds import HEALTHY_LINK_SHARE
 
-# Of the limit, by a pinned copy on a healthy link (measured on an H200: 88-97 %).
-_USUAL_SHARE = 0.9
-
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     links = [link for link in case.signs.links.values() if link.limit is not None]
@@ -21,7 +18,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     evidence = [item for link in links for item in _evidence(link, len(links) > 1)]
     below = any(link.below_maximum for link in links)
     worst = min((link.reached for link in links if link.reached is not None), default=None)
-    slow = any(_slow(link) for link in links)
+    slow = any(link.slow for link in links)
     replaying = any(link.replaying for link in links)
     if case.charged_s.get(hypothesis.id):
         evidence.append(case.charge_evidence(hypothesis.id))
@@ -38,8 +35,6 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             "compare with the same GPU alone in the host, and read lspci -vv (LnkSta against LnkCap) of it and its "
             "switch",
             Decided(ratio, HEALTHY_LINK_SHARE, calls),
-            # What a healthy link would have saved of the copies that ran as fast as this one goes.
-            stretched_s=case.charged_s.get("line-rate-copy", 0.0) * max(0.0, 1.0 - ratio / _USUAL_SHARE),
         )
     if worst is None or worst < HEALTHY_LINK_SHARE:
         return case.finding(
@@ -50,10 +45,6 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             "(bandwidthTest), or record a larger circuit",
         )
     return case.finding(hypothesis, "refuted", evidence, decided=Decided(worst, HEALTHY_LINK_SHARE, calls))
-
-
-def _slow(link: LinkState) -> bool:
-    return link.reached is not None and link.reached < HEALTHY_LINK_SHARE and link.streamed_s > 0
 
 
 def _evidence(link: LinkState, several: bool) -> list[Evidence]:
@@ -72,7 +63,7 @@ def _evidence(link: LinkState, several: bool) -> list[Evidence]:
                 + (f", in {link.streamed_s:.0f} s that stream from pinned memory" if link.streamed_s else ""),
                 link.line_rate,
                 "bytes/s",
-                _slow(link),
+                link.slow,
             )
         )
     found.append(

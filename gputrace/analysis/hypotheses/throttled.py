@@ -67,7 +67,7 @@ def _evidence(clock: ClockState, several: bool) -> list[Evidence]:
 HYPOTHESIS = Hypothesis(
     id="throttled",
     title="GPU clocks are held down",
-    brief="kernels slowed by clocks that were held down",
+    brief="clocks that were held down",
     knob=(
         "cooling, the power limit (nvidia-smi -pl) and the power supply, by the reason named. "
         "Risk: more power means more heat, and a limit above what the board is built for shortens its life"
