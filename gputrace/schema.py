@@ -168,6 +168,12 @@ SAMPLES = FrameSchema(
         "memory_used_mib": Column(_FLOAT, "GPU memory in use"),
         "link_gen": Column(_INT, "PCIe generation at the time"),
         "link_width": Column(_INT, "PCIe lanes at the time"),
+        "sm_clock_max_mhz": Column(_FLOAT, "highest SM clock that the GPU can run at"),
+        "clock_event_reasons": Column(pl.Int64(), "NVML's bit mask of why clocks are what they are"),
+        "link_gen_max": Column(_INT, "highest PCIe generation of GPU and slot"),
+        "link_width_max": Column(_INT, "most PCIe lanes of GPU and slot"),
+        "pcie_replays": Column(pl.Int64(), "packets that the link sent again, counted since the driver was loaded"),
+        "other_processes": Column(_INT, "processes other than the prover that compute on this GPU"),
         "over_limit": Column(_BOOL, "the reading exceeded what the link can carry and was not believed"),
     },
 )

@@ -12,8 +12,10 @@ from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.pieces import divide
 from gputrace.analysis.segments import COMPUTE_PHASES
+from gputrace.analysis.signs import Signs
 from gputrace.analysis.thresholds import STALLED_FACTOR, Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.trace import Trace
 
 UNEXPLAINED = "unexplained"
 
@@ -23,6 +25,7 @@ BLAME = {
     "end_ns": pl.Int64,
     "call": pl.UInt32,
     "phase": pl.String,
+    "line": pl.UInt32,
     "cause": pl.String,
     "copy_only_s": pl.Float64,
     "idle_s": pl.Float64,
@@ -33,7 +36,7 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
     """Condition and cause, in order; the first that holds decides.
 
     Columns: name, mode, bursting, stalled, pinned, warmup, copying (the sample), rate (payload bytes/s of the phase
-    instance, null without a trace).
+    instance, null without a trace), and those of `_flags`.
     """
     name, rate = pl.col("name"), pl.col("rate")
     moves = (rate > copy_floor).fill_null(False)
@@ -50,6 +53,8 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         # A copy that stands still without a known allocation: the log may lack the lines that would explain it.
         (in_ntt & moves & not_pinned & ~pl.col("copying"), UNEXPLAINED),
         (in_ntt & moves & not_pinned & ~at_line_rate, "pageable-h2d"),
+        # From pinned memory ntt_kernels only launches: whatever the copy engine does meanwhile, its time is launching.
+        (in_ntt & pl.col("pinned") & rate.is_not_null() & ~pl.col("bursting"), "launch-overhead"),
         (in_ntt & moves, "line-rate-copy"),
         # Without a trace, the log's own word that the buffers are pageable must do.
         (in_ntt & rate.is_null() & (pl.col("pinned") == False) & (pl.col("mode") == "in-ntt"), "pageable-h2d"),  # noqa: E712
@@ -59,16 +64,22 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
         (kernels & pl.col("copying") & at_line_rate, "line-rate-copy"),
         (kernels, "kernel-phase-idle"),
         (name == "release_abc", "release-abc"),
+        ((name == "no_work") & pl.col("pressed"), "memory-budget"),
         (name == "no_work", "no-work-queued"),
+        ((name == "pre_lock") & pl.col("whole_call"), "mutex-contention"),
+        ((name == "pre_lock") & pl.col("slow_log"), "slow-log-sink"),
         (name.is_in(["pre_lock", "pickup"]), "host-hot-path"),
-        ((name == "mutex_held") & pl.col("warmup"), "device-allocation"),
+        ((name == "mutex_held") & (pl.col("warmup") | pl.col("allocates")), "device-allocation"),
+        ((name == "mutex_held") & pl.col("slow_log"), "slow-log-sink"),
+        # A hold over the whole call: what neither computes nor copies in it is work on the CPU, or a wait for it.
+        ((name == "mutex_held") & pl.col("whole_call") & ~pl.col("copying"), "mutex-contention"),
     ]
 
 
-def lost_pieces(view: GpuView, moved: Transfers, calls: pl.DataFrame) -> pl.DataFrame:
+def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> pl.DataFrame:
     """The lost seconds of one GPU, piece by piece in order of time, with what the rules look at; no thresholds yet.
 
-    After: gpu, sample, start_ns, end_ns, call, name, lost_s and the columns that `_rules` names less `copying`.
+    After: gpu, sample, start_ns, end_ns, call, name, line, lost_s and the columns that `_rules` names less `copying`.
     """
     pieces, segments = view.pieces, view.segments
     inside = pieces.segment >= 0
@@ -87,9 +98,12 @@ def lost_pieces(view: GpuView, moved: Transfers, calls: pl.DataFrame) -> pl.Data
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
+    known = trace.calls.select("call", "pinned", "warmup", "first_line").join(_allocating(trace), on="call", how="left")
     table = (
         segments.join(instances, on=["call", "name"], how="left", maintain_order="left")
-        .join(calls.select("call", "pinned", "warmup"), on="call", how="left", maintain_order="left")
+        .join(known, on="call", how="left", maintain_order="left")
+        .join(_lines(trace), on=["call", "name"], how="left", maintain_order="left")
+        .with_columns(pl.coalesce("line", "first_line").alias("line"))
         .with_row_index("segment")
         .with_columns(pl.col("segment").cast(pl.Int64))
         .drop("gpu")
@@ -103,21 +117,62 @@ def lost_pieces(view: GpuView, moved: Transfers, calls: pl.DataFrame) -> pl.Data
             "lost_s": lost_s,
         }
     ).filter(pl.col("lost_s") > 0)
-    return rows.join(table, on="segment", how="left", maintain_order="left").with_columns(
+    pieces_of = rows.join(table, on="segment", how="left", maintain_order="left").with_columns(
         pl.lit(view.info.gpu).alias("gpu"),
         pl.max_horizontal("start_ns", "sample_start").alias("start_ns"),
         pl.min_horizontal("end_ns", "sample_end").alias("end_ns"),
     )
+    return pieces_of.with_columns(*_flags(pieces_of, trace, signs))
 
 
-def charge(lost: pl.DataFrame, view: GpuView, moved: Transfers, thresholds: Thresholds) -> pl.DataFrame:
-    """The BLAME frame of one GPU: each row of `lost_pieces` with its cause."""
+def _lines(trace: Trace) -> pl.DataFrame:
+    """call, name, line: the log line that tells of a phase; of a wait for a call, the line of its lock."""
+    told = trace.phases.group_by("call", pl.col("name")).agg(pl.col("line").first())
+    waits = told.filter(pl.col("name") == "pre_lock")
+    between = [waits.with_columns(pl.lit(name).alias("name")) for name in ("no_work", "pickup", "between_calls")]
+    return pl.concat([told, *between])
+
+
+def _allocating(trace: Trace) -> pl.DataFrame:
+    """call, allocates: whether the log has a d_a_cache line among the call's lines under the mutex."""
+    lines = trace.marks.filter(pl.col("event") == "d_a_allocated").select("source", "line")
+    calls = trace.calls.select("call", "source", "first_line", "last_line")
+    found = calls.join(lines, on="source").filter(pl.col("line").is_between("first_line", "last_line"))
+    return calls.select("call", pl.col("call").is_in(found["call"].implode()).alias("allocates"))
+
+
+def _flags(pieces: pl.DataFrame, trace: Trace, signs: Signs) -> list[pl.Series]:
+    """What else is known of each piece.
+
+    `pressed`: syntheses were short of memory in its middle. Of the whole run: `slow_log`: prints under the mutex are
+    slow; `whole_call`: one mutex covers whole calls.
+    """
+    middle = ((pieces["start_ns"] + pieces["end_ns"]) // 2).to_numpy()
+
+    def everywhere(name: str, value: bool) -> pl.Series:
+        return pl.Series(name, np.full(len(middle), value))
+
+    return [
+        pl.Series("pressed", signs.pressure.covers(middle)),
+        everywhere("slow_log", signs.prints.slow),
+        everywhere("whole_call", signs.whole_call_mutex),
+    ]
+
+
+def charge(
+    lost: pl.DataFrame, view: GpuView, moved: Transfers, thresholds: Thresholds, link_shortfall: float = 0.0
+) -> pl.DataFrame:
+    """The BLAME frame of one GPU: each row of `lost_pieces` with its cause.
+
+    `link_shortfall` is the share of a copy at line rate that the link at its most would have saved: that part of such
+    rows is charged to `link-degraded`, in rows of their own.
+    """
     copying = view.copying(thresholds)[lost["sample"].to_numpy()]
     copy_floor = thresholds.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
     cause = pl.lit(UNEXPLAINED)
     for condition, name in reversed(_rules(copy_floor, moved.line_floor(thresholds))):
         cause = pl.when(condition.fill_null(False)).then(pl.lit(name)).otherwise(cause)
-    return (
+    charged = (
         lost.with_columns(pl.Series("copying", copying))
         .select(
             "gpu",
@@ -125,9 +180,21 @@ def charge(lost: pl.DataFrame, view: GpuView, moved: Transfers, thresholds: Thre
             "end_ns",
             "call",
             pl.col("name").alias("phase"),
+            "line",
             cause.alias("cause"),
             pl.when("copying").then("lost_s").otherwise(0.0).alias("copy_only_s"),
             pl.when("copying").then(0.0).otherwise("lost_s").alias("idle_s"),
         )
         .cast(BLAME)  # type: ignore[arg-type]
     )
+    if not link_shortfall:
+        return charged
+    seconds = pl.col("copy_only_s", "idle_s")
+    copied = pl.col("cause") == "line-rate-copy"
+    return pl.concat(
+        [
+            charged.filter(~copied),
+            charged.filter(copied).with_columns(seconds * (1.0 - link_shortfall)),
+            charged.filter(copied).with_columns(seconds * link_shortfall, pl.lit("link-degraded").alias("cause")),
+        ]
+    ).sort("start_ns", maintain_order=True)

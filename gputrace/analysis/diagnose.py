@@ -22,6 +22,7 @@ from gputrace.analysis.pipeline.scenarios import Scenario
 from gputrace.analysis.regime_cases import judge_regimes
 from gputrace.analysis.regimes import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
+from gputrace.analysis.signs import Signs, find_signs
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.trace import Trace
@@ -38,6 +39,7 @@ class _Measured:
     segments: pl.DataFrame
     views: list[GpuView]
     moved: list[Transfers]
+    signs: Signs
     lost: list[pl.DataFrame]
 
 
@@ -54,8 +56,9 @@ def diagnose(
     segments = build_segments(trace, bursts)
     views = gpu_views(trace, segments, spans)
     moved = [transfers(view) for view in views]
-    lost = [lost_pieces(view, own, trace.calls) for view, own in zip(views, moved, strict=True)]
-    measured = _Measured(spans, bursts, segments, views, moved, lost)
+    signs = find_signs(trace, views, moved, bursts, limits)
+    lost = [lost_pieces(view, own, trace, signs) for view, own in zip(views, moved, strict=True)]
+    measured = _Measured(spans, bursts, segments, views, moved, signs, lost)
     told = [view.states(limits) for view in views if view.knows_compute]
     states = pl.concat(told) if told else _no_states()
     stretches = find_stretches(trace, bursts)
@@ -100,7 +103,7 @@ def _no_states() -> pl.DataFrame:
 
 def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     parts = [
-        charge(lost, view, moved, limits)
+        charge(lost, view, moved, limits, measured.signs.links[view.info.gpu].shortfall())
         for lost, view, moved in zip(measured.lost, measured.views, measured.moved, strict=True)
         if view.knows_compute
     ]
@@ -127,6 +130,7 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
         measured.views,
         measured.moved,
         measured.bursts,
+        measured.signs,
         _blame(measured, limits),
         {phase.name: phase for phase in classed},
         limits,

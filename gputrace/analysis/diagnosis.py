@@ -161,7 +161,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class HypothesisFinding:
-    """A verdict on one candidate explanation. `lost_s` is None unless it is supported."""
+    """A verdict on one candidate explanation.
+
+    `lost_s` are the lost seconds charged to it; None unless it is supported.
+    `stretched_s`: seconds by which it made phases longer that count as compute or are charged to another cause already;
+    never to be added to lost seconds. `changes_mind`: what would overturn the verdict.
+    """
 
     id: str
     title: str
@@ -172,6 +177,19 @@ class HypothesisFinding:
     evidence: tuple[Evidence, ...] = ()
     knob: str = ""
     next_step: str = ""
+    stretched_s: float | None = None
+    changes_mind: str = ""
+
+    @property
+    def at_stake_s(self) -> float:
+        """Seconds that the verdict is about: lost to it or stretched by it."""
+        return max(self.lost_s or 0.0, self.stretched_s or 0.0)
+
+    @property
+    def main_reason(self) -> str:
+        """Why it is not supported, in a line: the first evidence against it, or what is missing."""
+        against = next((item.text for item in self.evidence if not item.supports), "")
+        return (self.next_step or against) if self.verdict == "undetermined" else (against or self.next_step)
 
 
 @dataclass(frozen=True)
@@ -359,7 +377,7 @@ class Diagnosis:
 
     `what_if_missing` says why nothing is predicted, where nothing is.
     `states`: gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s; the three add up to the interval.
-    `blame`: gpu, start_ns, end_ns, call, phase, cause, copy_only_s, idle_s; sums to the lost seconds of `states`.
+    `blame`: gpu, start_ns, end_ns, call, phase, line, cause, copy_only_s, idle_s; sums to the lost seconds of `states`.
     `call_bytes`: call, name, rx_payload_bytes, rx_bytes_per_s: what each phase of each call copied.
     """
 

@@ -29,12 +29,22 @@ def headline(trace: Trace, diagnosis: Diagnosis) -> str:
     if trace.phases.filter("under_mutex").is_empty():
         return f"{spoken}; add the prover's stderr (CUZK_TIMING lines) to learn where the rest went."
     cause = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
+    spoken += _stretched(cause, diagnosis)
     if cause is None:
         return f"{spoken}; {_no_cause(diagnosis)}"
     total = next(item for item in diagnosis.gaps.by_cause if item.cause == cause)
     lost = diagnosis.gaps.total_s or 0.0
     went = f"{total.total_s:.1f} s of the {lost:.1f} s lost ({total.share:.0%}) went to {_BRIEFS[cause]}"
     return f"{spoken}; {went}{_detail(cause, diagnosis)}{_worth(cause, diagnosis)}."
+
+
+def _stretched(cause: str | None, diagnosis: Diagnosis) -> str:
+    """What slowed the GPU down without losing its seconds, where that weighs more than the main cause of lost ones."""
+    lost_s = next((item.total_s for item in diagnosis.gaps.by_cause if item.cause == cause), 0.0)
+    most = max(diagnosis.hypotheses, key=lambda finding: finding.stretched_s or 0.0, default=None)
+    if most is None or (most.stretched_s or 0.0) <= lost_s:
+        return ""
+    return f", {most.stretched_s:.1f} s less were it not for {_BRIEFS[most.id]}"
 
 
 def _computed(diagnosis: Diagnosis) -> str:

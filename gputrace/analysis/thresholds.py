@@ -71,3 +71,32 @@ CONTENTION_RATE_SHARE = 2.0 / 3.0
 # The host is busy from this share of its cores on, lightly loaded below the other.
 HOST_BUSY_SHARE = 0.9
 HOST_LIGHT_SHARE = 0.7
+
+# Prints under the mutex (`gputrace/analysis/prints.py`). Real captures: at most 2.4 ms a print by place, and no two
+# places alike; a stall is a single difference that no bookkeeping explains.
+SLOW_PRINT_MS = 3.0
+PRINT_BALANCE = 4.0
+PRINT_STALL_MS = 50.0
+PRINT_STALLS = 3
+
+# What took less than this share of the window is not worth naming, however little else was lost.
+MIN_WINDOW_SHARE = 0.01
+
+# A link that carries less than this share of what it reports, in a phase that streams pinned memory, is degraded or
+# shared: 88-97 % on a healthy H200 and 66 % with 14 processes that load the host's memory.
+HEALTHY_LINK_SHARE = 0.6
+# NVML's bits for clocks held down: SW power cap, HW slowdown, SW thermal, HW thermal, HW power brake. Idle (0x1),
+# application clocks (0x2), sync boost (0x10) and display clocks (0x100) are settings, not throttling.
+THROTTLE_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+# Clocks below this share of their maximum are low; GPUs hold 97 % and more while nothing holds them down.
+LOW_CLOCK_SHARE = 0.9
+# SMs above this share, where the run's own calls leave them idle, are somebody else's: on the real captures the
+# middle of a barrier wait and of a pageable copy reads up to 0.06.
+FOREIGN_SM_SHARE = 0.2
+ACTIVE_SM_SHARE = 0.5

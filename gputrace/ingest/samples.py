@@ -34,6 +34,21 @@ LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 # A reading may exceed the limit by the clock error of a step; above this it is not believed.
 LIMIT_TOLERANCE = 1.02
 _DEFAULT_LAG_S = 0.1
+# Readings that need no conversion: a sample has what was read at its end.
+_AS_READ = (
+    "gpu_util",
+    "sm_clock_mhz",
+    "sm_clock_max_mhz",
+    "clock_event_reasons",
+    "power_w",
+    "memory_used_mib",
+    "link_gen",
+    "link_width",
+    "link_gen_max",
+    "link_width_max",
+    "pcie_replays",
+    "other_processes",
+)
 _MAX_LAG_S = 0.4
 # A counter's own time this far from its row's, beyond what they usually differ, is damage; so is a row that took as
 # long.
@@ -115,7 +130,7 @@ def _one_gpu(gpu: int, rows: pl.DataFrame, name: str | None, quality: Quality) -
         "sm_active": sm,
         "over_limit": over,
     }
-    for target in ("gpu_util", "sm_clock_mhz", "power_w", "memory_used_mib", "link_gen", "link_width"):
+    for target in _AS_READ:
         values = _column(rows, target)
         if values is not None:
             columns[target] = (values if pcie.read is None else values[pcie.read])[1:]

@@ -27,6 +27,7 @@ UNIT_FACTORS = {
     "MiB": 1.0,
     "W": 1.0,
     "mW": 1e-3,
+    "bits": 1.0,
     "%": 1e-2,
     "us>ns": 1e3,
     "s>ms": 1e3,
@@ -45,7 +46,16 @@ UNIT_FACTORS = {
 TEXT_UNIT = "text"
 # Numbers beyond a 64-bit counter and GPUs beyond what a machine has are damage.
 _LARGEST = 1e20
-_LARGEST_OF = {"link_gen": 16, "link_width": 64, "gpm_interval_ms": 60_000}
+_LARGEST_OF = {
+    "link_gen": 16,
+    "link_width": 64,
+    "link_gen_max": 16,
+    "link_width_max": 64,
+    "gpm_interval_ms": 60_000,
+    "clock_event_reasons": 1 << 32,
+    "pcie_replays": 1 << 53,
+    "other_processes": 100_000,
+}
 _MOST_GPUS = 1024
 _NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 # What a column can be read as, for descriptions and for --columns.
@@ -77,6 +87,12 @@ READINGS = (
     "memory_used_mib",
     "link_gen",
     "link_width",
+    "sm_clock_max_mhz",
+    "clock_event_reasons",
+    "link_gen_max",
+    "link_width_max",
+    "pcie_replays",
+    "other_processes",
     "row_us",
     "host_cpu_share",
     "host_memory_used_mib",
@@ -187,6 +203,10 @@ def _reading(header: str, dtype: pl.DataType, column: TableColumn) -> pl.Expr:
     cell = pl.col(header)
     if column.unit == TEXT_UNIT:
         return cell.cast(pl.String).str.strip_chars().alias(column.target)
+    if column.unit == "bits" and dtype == pl.String:
+        # A mask is printed as 0x0000000000000004 by nvidia-smi, as a number by others.
+        mask = cell.str.extract(r"^\s*0[xX]([0-9a-fA-F]{1,16})\s*$").str.to_integer(base=16, strict=False)
+        cell = pl.coalesce(mask.cast(pl.String), cell)
     number = cell.str.extract(_NUMBER).cast(pl.Float64, strict=False) if dtype == pl.String else cell.cast(pl.Float64)
     believable = number.abs() <= _LARGEST_OF.get(column.target, _LARGEST)
     return (pl.when(believable).then(number) * UNIT_FACTORS[column.unit]).alias(column.target)

@@ -223,14 +223,26 @@ def _verdicts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         if finding.verdict == "supported":
             yield Padding(_verdict(finding), (0, 0, 0, 2))
     for verdict in ("undetermined", "refuted"):
-        names = ", ".join(finding.id for finding in diagnosis.hypotheses if finding.verdict == verdict)
-        if names:
-            yield Padding(Text.assemble((f"{verdict}: ", _VERDICT_STYLE[verdict]), names), (0, 0, 0, 2))
+        found = [finding for finding in diagnosis.hypotheses if finding.verdict == verdict]
+        if found:
+            yield Padding(_reasons(verdict, found), (0, 0, 0, 2))
     yield ""
 
 
+def _reasons(verdict: str, found: list[HypothesisFinding]) -> Group:
+    """One line or two each: what is missing where undetermined, the main evidence against where refuted."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=22, no_wrap=True)
+    table.add_column()
+    for finding in found:
+        table.add_row(finding.id, finding.main_reason)
+    return Group(Text(f"{verdict}:", style=_VERDICT_STYLE[verdict]), Padding(table, (0, 0, 0, 2)))
+
+
 def _verdict(finding: HypothesisFinding) -> Group:
-    lost = "" if finding.lost_s is None else f", {finding.lost_s:.1f} s"
+    lost = f", {finding.lost_s:.1f} s" if finding.lost_s else ""
+    if finding.stretched_s:
+        lost += f", {finding.stretched_s:.1f} s longer"
     lines: list[RenderableType] = [
         Text.assemble(
             ("supported: ", _VERDICT_STYLE["supported"]),
@@ -241,6 +253,8 @@ def _verdict(finding: HypothesisFinding) -> Group:
     for item in finding.evidence:
         where = f" (log lines {', '.join(map(str, item.lines))})" if item.lines else ""
         lines.append(_hanging("+" if item.supports else "-", f"{item.text}{where}"))
+    if finding.changes_mind:
+        lines.append(_hanging("?", f"refuted by: {finding.changes_mind}"))
     if finding.knob:
         lines.append(_hanging(">", finding.knob))
     return Group(*lines)

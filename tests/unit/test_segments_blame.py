@@ -225,6 +225,7 @@ def any_samples(draw: st.DrawFn, plan: Sequence[Planned]) -> pl.DataFrame:
     kept = rng.random(len(steps)) < draw(st.sampled_from([1.0, 0.8]))
     kept[0] = True
     holes = draw(st.sampled_from([0.0, 0.2, 1.0]))
+    lanes = draw(st.sampled_from([16, 4]))
     rows: list[dict[str, object]] = [
         {
             "gpu": 0,
@@ -234,6 +235,10 @@ def any_samples(draw: st.DrawFn, plan: Sequence[Planned]) -> pl.DataFrame:
             "tx_wire_bytes": float(rng.choice([0.0, 1e8])),
             "coverage": 1.0,
             "sm_active": None if rng.random() < holes else float(rng.uniform(0.0, 1.0)),
+            "link_gen": 5,
+            "link_gen_max": 5,
+            "link_width": lanes,
+            "link_width_max": 16,
         }
         for n in np.flatnonzero(kept)
     ]
@@ -247,6 +252,9 @@ def test_states_add_up_and_every_lost_second_is_charged_once(data: st.DataObject
     samples = data.draw(any_samples(plan))
     trace = trace_of(plan, queue=queue_of(plan), allocations_ms=data.draw(st.sampled_from([[], [1500.0, 2500.0]])))
     trace.samples = samples
+    if data.draw(st.booleans()):
+        waits = [{"source": 0, "line": 900 + n, "event": "budget_wait", "log_ns": ns(700.0 * n)} for n in range(9)]
+        trace.marks = pl.concat([trace.marks, frame_of(schema.MARKS, waits)])
     diagnosis = diagnose(trace)
     states, blame = diagnosis.states, diagnosis.blame
     length_s = ((states["end_ns"] - states["start_ns"]) / S).to_numpy()
@@ -257,6 +265,10 @@ def test_states_add_up_and_every_lost_second_is_charged_once(data: st.DataObject
     assert float((blame["copy_only_s"] + blame["idle_s"]).sum()) == pytest.approx(lost_s, abs=1e-6)
     assert float(blame["copy_only_s"].sum()) == pytest.approx(float(states["copy_only_s"].sum()), abs=1e-6)
     assert sum(cause.total_s for cause in diagnosis.gaps.by_cause) == pytest.approx(lost_s, abs=1e-6)
+    by_cause = blame.group_by("cause").agg(pl.col("copy_only_s").sum(), pl.col("idle_s").sum())
+    charged_s = float(by_cause["copy_only_s"].sum()) + float(by_cause["idle_s"].sum())
+    assert float(states["compute_s"].sum()) + charged_s == pytest.approx(float(length_s.sum()), abs=1e-6)
+    assert (blame["copy_only_s"] >= 0).all() and (blame["idle_s"] >= 0).all()
     assert sum(cause.share for cause in diagnosis.gaps.by_cause) == pytest.approx(1.0 if lost_s else 0.0)
     assert blame["cause"].null_count() == 0
 

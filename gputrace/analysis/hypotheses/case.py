@@ -3,16 +3,20 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import log2
 
 import polars as pl
 
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
-from gputrace.analysis.thresholds import Thresholds
+from gputrace.analysis.signs import Signs
+from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, Thresholds
 from gputrace.trace import Trace
 
 _LINES_NAMED = 3
+# Names of segments in which nobody holds the mutex.
+BETWEEN_HOLDS = ("no_work", "release_abc", "pickup", "pre_lock", "between_calls")
 
 
 @dataclass
@@ -24,6 +28,7 @@ class Case:
     views: list[GpuView]
     moved: list[Transfers]
     bursts: pl.DataFrame
+    signs: Signs
     blame: pl.DataFrame
     phases: dict[str, PhaseFinding]
     thresholds: Thresholds
@@ -44,8 +49,14 @@ class Case:
         return self.charged_s.get(cause, 0.0) / self.lost_s if self.lost_s else 0.0
 
     def weighs(self, cause: str) -> bool:
-        """Whether a cause took enough of the lost seconds to be worth a verdict."""
-        return self.share(cause) >= self.thresholds.supported_share
+        """Whether a cause took enough of the lost seconds, and of the window, to be worth a verdict."""
+        return self.enough(self.charged_s.get(cause, 0.0))
+
+    def enough(self, seconds: float) -> bool:
+        """Whether so many seconds are worth a verdict."""
+        of_lost = seconds / self.lost_s if self.lost_s else 0.0
+        of_window = seconds / self.window_s if self.window_s else 0.0
+        return of_lost >= self.thresholds.supported_share and of_window >= MIN_WINDOW_SHARE
 
     @property
     def has_trace(self) -> bool:
@@ -97,20 +108,56 @@ class Case:
             self.lines_of(cause),
         )
 
+    def by_phase_evidence(self, cause: str) -> list[Evidence]:
+        """In which phases the seconds of a cause lie; nothing where there are none."""
+        table = (
+            self.blame.filter((pl.col("cause") == cause) & pl.col("phase").is_not_null())
+            .group_by("phase")
+            .agg((pl.col("copy_only_s") + pl.col("idle_s")).sum().alias("s"))
+            .sort("s", "phase", descending=[True, False])
+        )
+        if table.is_empty():
+            return []
+        said = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in table.head(_LINES_NAMED).iter_rows())
+        return [Evidence(f"they lie in {said}", float(table["s"][0]), "s", self.weighs(cause))]
+
+    @cached_property
+    def copying_share_under_mutex(self) -> float | None:
+        """Share of the lost time inside holds in which the link carries something; None without a trace."""
+        held = self.blame.filter(~pl.col("phase").is_in(BETWEEN_HOLDS))
+        copied_s, idle_s = float(held["copy_only_s"].sum()), float(held["idle_s"].sum())
+        return copied_s / (copied_s + idle_s) if self.has_trace and copied_s + idle_s else None
+
+    @cached_property
+    def worth(self) -> float:
+        """What the measurement is worth: SM activity and bytes measured, bytes alone, or the log alone."""
+        return 1.0 if self.has_trace and self.has_sm else 0.8 if self.has_trace else 0.6
+
+    @cached_property
+    def complete_calls(self) -> int:
+        """Calls with all of their GPU lines."""
+        return int(self.trace.calls["complete"].sum() or 0)
+
+    def numbers(self, event: str, key: str) -> pl.DataFrame:
+        """line and value (Float64) of one key of every record of an event that has it as a number."""
+        value = (
+            pl.col("values")
+            .list.eval(pl.element().filter(pl.element().struct.field("key") == key).struct.field("value"))
+            .list.first()
+            .cast(pl.Float64, strict=False)
+        )
+        marks = self.trace.marks.filter(pl.col("event") == event)
+        return marks.select("line", "job", "partition", value.alias("value")).drop_nulls("value")
+
     def lines_of(self, cause: str) -> tuple[int, ...]:
         """Log lines of the phases that lost most to a cause."""
         worst = (
-            self.blame.filter(pl.col("cause") == cause)
-            .group_by("call", "phase")
+            self.blame.filter((pl.col("cause") == cause) & pl.col("line").is_not_null())
+            .group_by("line", "call", "phase")
             .agg((pl.col("copy_only_s") + pl.col("idle_s")).sum().alias("s"))
             .sort("s", "call", descending=[True, False])
-            .head(_LINES_NAMED)
         )
-        phases = self.trace.phases.filter(pl.col("call").is_in(worst["call"].implode()))
-        lines = worst.join(
-            phases.select("call", pl.col("name").alias("phase"), "line"), on=["call", "phase"], how="left"
-        )["line"]
-        return tuple(int(line) for line in lines.drop_nulls().unique(maintain_order=True).to_list())
+        return tuple(int(line) for line in worst["line"].unique(maintain_order=True).head(_LINES_NAMED).to_list())
 
     def finding(
         self,
@@ -118,41 +165,73 @@ class Case:
         verdict: Verdict,
         evidence: list[Evidence],
         next_step: str | None = None,
+        decided: "Decided | None" = None,
+        stretched_s: float | None = None,
     ) -> HypothesisFinding:
-        """A finding; the confidence comes from what was measured and how much of the evidence agrees."""
+        """A finding. `decided` is the number that the verdict rests on; without it, the share of lost seconds."""
+        charged = self.charged_s.get(hypothesis.id, 0.0)
+        rests_on = decided or Decided(self.share(hypothesis.id), self.thresholds.supported_share, self.complete_calls)
         return HypothesisFinding(
             id=hypothesis.id,
             title=hypothesis.title,
             verdict=verdict,
-            confidence=self._confidence(verdict, evidence),
-            lost_s=self.charged_s.get(hypothesis.id, 0.0) if verdict == "supported" else None,
+            confidence=self._confidence(verdict, evidence, rests_on),
+            lost_s=charged if verdict == "supported" else None,
             evidence=tuple(evidence),
             knob=hypothesis.knob,
             next_step=next_step if next_step is not None else hypothesis.next_step,
+            stretched_s=stretched_s if verdict == "supported" else None,
+            changes_mind=hypothesis.overturned_by if verdict == "supported" else hypothesis.revived_by,
         )
 
-    def _confidence(self, verdict: Verdict, evidence: list[Evidence]) -> float:
-        """Share of the evidence that agrees with the verdict, times what the measurement is worth.
+    def _confidence(self, verdict: Verdict, evidence: list[Evidence], decided: "Decided") -> float:
+        """How firmly the verdict stands, 0..1: a product, not a probability; `docs/definitions.md` has the meaning.
 
-        Not a probability. Measured SM activity and PCIe bytes count 1, an inferred one 0.8, none 0.6; an undetermined
-        verdict has none.
+        What the measurement is worth x how far the deciding number is from its threshold (1/2 at it, half as far from
+        1 with every doubling) x observations, by Laplace's (n + 1) / (n + 2) x how much of the evidence agrees.
         """
         if verdict == "undetermined" or not evidence:
             return 0.0
-        agree = sum(item.supports == (verdict == "supported") for item in evidence) / len(evidence)
-        worth = 1.0 if self.has_trace and self.has_sm else 0.8 if self.has_trace else 0.6
-        return round(agree * worth, 2)
+        agree = sum(item.supports == (verdict == "supported") for item in evidence)
+        agreement = (1 + agree) / (1 + len(evidence))
+        observed = (decided.observations + 1) / (decided.observations + 2)
+        return round(min(0.99, self.worth * decided.firmness * observed * agreement), 2)
+
+
+_MOST_DOUBLINGS = 6.0
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The number that a verdict rests on, its threshold, and how many independent observations are behind it."""
+
+    value: float
+    threshold: float
+    observations: int
+
+    @property
+    def firmness(self) -> float:
+        """1/2 at the threshold; half as far from 1 with every doubling away from it, either way."""
+        if self.value <= 0 or self.threshold <= 0:
+            return float(1.0 - 2.0 ** -(1.0 + _MOST_DOUBLINGS))
+        doublings = min(abs(log2(self.value / self.threshold)), _MOST_DOUBLINGS)
+        return float(1.0 - 2.0 ** -(1.0 + doublings))
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One candidate explanation. `brief` completes the sentence "... went to"; `knob` names the risk too."""
+    """One candidate explanation. `brief` completes the sentence "... went to"; `knob` names the risk too.
+
+    `overturned_by` says what would refute it once supported, `revived_by` what would support it after all.
+    """
 
     id: str
     title: str
     brief: str
     knob: str
     next_step: str
+    overturned_by: str
+    revived_by: str
     judge_with: Callable[["Hypothesis", Case], HypothesisFinding]
 
     def judge(self, case: Case) -> HypothesisFinding:

@@ -3,7 +3,8 @@
 import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
-from gputrace.analysis.hypotheses.case import Case, Hypothesis, gb
+from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis, gb
+from gputrace.analysis.hypotheses.volume import volume_evidence
 
 _COPY_SM_SHARE = 0.3
 
@@ -36,7 +37,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 False,
             )
         )
-        return case.finding(hypothesis, "refuted", evidence)
+        return case.finding(hypothesis, "refuted", evidence, decided=Decided(pinned, 1.0, pinned))
     settled = _recorded_copies(case)
     if settled is not None:
         evidence.append(settled)
@@ -87,6 +88,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 True,
             )
         )
+    evidence += volume_evidence(case)
     if ntt.sm_share_median is not None and case.has_sm:
         evidence.append(
             Evidence(
@@ -152,5 +154,7 @@ HYPOTHESIS = Hypothesis(
         "flight of memory that cannot be swapped, and allocating them under load stalls the driver: allocate at start"
     ),
     next_step="record one run with the pinned pool on and compare ntt_kernels + coset_intt_sync",
+    overturned_by="rx in ntt_kernels at the run's line rate or near zero, or the same copy as slow from pinned memory",
+    revived_by="a slow copy in ntt_kernels (below half of the line rate) with the SMs idle and is_pinned=false",
     judge_with=_judge,
 )

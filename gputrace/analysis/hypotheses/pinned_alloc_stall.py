@@ -31,6 +31,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 idle_s > 0.5 * case.charged_s.get(hypothesis.id, 0.0),
             )
         )
+    evidence += _beside(case)
     after = _lost_after(case)
     if after is not None:
         during, since = after
@@ -43,6 +44,41 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             )
         )
     return case.finding(hypothesis, "supported" if case.weighs(hypothesis.id) else "refuted", evidence)
+
+
+def _beside(case: Case) -> list[Evidence]:
+    """The same phase inside and outside allocations, where it is far longer inside."""
+    found = []
+    bursts = case.bursts.select(pl.col("start_ns").alias("from_ns"), pl.col("end_ns").alias("to_ns"))
+    for name in ("d_b_alloc", "msm_invoke"):
+        own = case.trace.phases.filter((pl.col("name") == name) & pl.col("start_ns").is_not_null())
+        beside = own.join_where(bursts, pl.col("start_ns") < pl.col("to_ns"), pl.col("end_ns") > pl.col("from_ns"))
+        apart = own.filter(~pl.col("call").is_in(beside["call"].implode()))
+        if beside.is_empty() or apart.is_empty():
+            continue
+        most = int(beside["duration_ms"].max() or 0)  # type: ignore[arg-type]
+        usual = float(apart["duration_ms"].median() or 0)  # type: ignore[arg-type]
+        if most > max(50.0, 1.5 * usual):
+            found.append(
+                Evidence(
+                    f"{name} takes up to {most} ms beside allocations, {usual:.0f} ms (median) apart from them",
+                    float(most),
+                    "ms",
+                    True,
+                    tuple(
+                        beside.sort("duration_ms", descending=True)["line"]
+                        .drop_nulls()
+                        .unique(maintain_order=True)
+                        .head(2)
+                    ),
+                )
+            )
+    failed = case.trace.quality.marks_by_event.get("pinned_checkout_failed", 0)
+    if failed:
+        found.append(
+            Evidence(f"{failed} syntheses found no pinned buffer and fell back", float(failed), "syntheses", True)
+        )
+    return found
 
 
 def _lost_after(case: Case) -> tuple[float, float] | None:
@@ -70,5 +106,7 @@ HYPOTHESIS = Hypothesis(
         "Risk: memory is held even when idle, and start-up takes longer"
     ),
     next_step="look at the same run after the last allocation: the stalls should be gone",
+    overturned_by="the same stalls with no 'allocated new buffer' line near them",
+    revived_by="seconds-long d_b_alloc, ntt_kernels or msm_invoke without traffic beside 'allocated new buffer' lines",
     judge_with=_judge,
 )

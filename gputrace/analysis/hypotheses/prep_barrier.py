@@ -1,7 +1,15 @@
 """The GPU waits at the barrier for prep_msm, which the CPU has not finished."""
 
+import numpy as np
+import polars as pl
+
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
+from gputrace.analysis.phases import concurrent
+from gputrace.analysis.thresholds import MIN_CALLS
+
+# A barrier that one call in ten waits at is more than the first call's warm-up.
+_OFTEN = 0.1
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
@@ -14,24 +22,29 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     waits = case.trace.phases.filter(
         (case.trace.phases["name"] == "barrier_wait") & (case.trace.phases["duration_ms"] > 0)
     )
+    often = waits.height >= _OFTEN * barrier.count
     evidence.append(
         Evidence(
             f"{waits.height} of {barrier.count} calls wait at the barrier, up to {barrier.max_ms:.0f} ms",
             float(waits.height),
             "calls",
-            waits.height > 0,
+            often,
         )
     )
     prep = case.phases.get("prep_msm")
     if prep is not None:
+        g2 = case.phases.get("b_g2_msm")
+        beside = "" if g2 is None else f"; b_g2_msm {g2.median_ms:.0f} ms, {g2.p5_ms:.0f} ms at its fastest"
         evidence.append(
             Evidence(
-                f"prep_msm takes {prep.median_ms:.0f} ms (median), up to {prep.max_ms:.0f} ms, on the CPU",
-                prep.median_ms,
-                "ms",
-                waits.height > 0,
+                f"prep_msm takes {prep.median_ms:.0f} ms (median) on the CPU, {prep.p5_ms:.0f} ms at its fastest (p5), "
+                f"up to {prep.max_ms:.0f} ms{beside}",
+                prep.median_ms / max(prep.p5_ms, 1.0),
+                "ratio",
+                often,
             )
         )
+        evidence += _shared_pool(case)
     if barrier.sm_share_median is not None and case.has_sm and waits.height:
         evidence.append(
             Evidence(
@@ -41,7 +54,42 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 barrier.sm_share_median < 0.3 and barrier.transfer in ("none", "unknown"),
             )
         )
+    copies = case.copying_share_under_mutex
+    if not case.weighs(hypothesis.id) and copies is not None and copies > 0.5:
+        evidence.append(
+            Evidence(
+                f"the link carries data in {copies:.0%} of the time lost under the mutex: waiting at the barrier would "
+                "show no PCIe traffic",
+                copies,
+                "share",
+                False,
+            )
+        )
     return case.finding(hypothesis, "supported" if case.weighs(hypothesis.id) else "refuted", evidence)
+
+
+def _shared_pool(case: Case) -> list[Evidence]:
+    """How much of prep_msm ran beside another call's prep_msm or b_g2_msm: they share the C++ thread pool."""
+    timed = case.trace.phases.filter(pl.col("name").is_in(["prep_msm", "b_g2_msm"]) & pl.col("start_ns").is_not_null())
+    preps = timed.filter((pl.col("name") == "prep_msm") & (pl.col("end_ns") > pl.col("start_ns"))).sort("start_ns")
+    if preps.height < MIN_CALLS:
+        return []
+    # Of all that run at once, one is the prep_msm looked at.
+    others = concurrent(timed, preps["start_ns"].to_numpy(), preps["end_ns"].to_numpy()) - 1.0
+    shared = float((others > 0.5).mean())
+    if not (others > 0.5).any():
+        return []
+    took = preps["duration_ms"].to_numpy()
+    alone = np.median(took[others <= 0.5]) if (others <= 0.5).any() else None
+    compared = "" if alone is None else f": {np.median(took[others > 0.5]):.0f} ms then, {alone:.0f} ms alone (medians)"
+    return [
+        Evidence(
+            f"{shared:.0%} of prep_msm runs beside another call's prep_msm or b_g2_msm in the same C++ pool{compared}",
+            shared,
+            "share",
+            shared > 0.5,
+        )
+    ]
 
 
 HYPOTHESIS = Hypothesis(
@@ -53,5 +101,7 @@ HYPOTHESIS = Hypothesis(
         "Risk: fewer syntheses may leave the GPU without work; more threads slow the syntheses"
     ),
     next_step="run with fewer concurrent syntheses and see whether barrier_wait goes",
+    overturned_by="PCIe traffic or busy SMs inside barrier_wait, or prep_msm done before the GPU thread comes to it",
+    revived_by="barrier_wait of a good part of a hold, with no PCIe traffic and idle SMs",
     judge_with=_judge,
 )

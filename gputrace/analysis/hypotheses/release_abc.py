@@ -1,5 +1,7 @@
 """Freeing pageable a/b/c after the mutex keeps the worker from the next partition."""
 
+import polars as pl
+
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
 
@@ -34,7 +36,26 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         )
     else:
         evidence.append(Evidence("one worker: while it frees, nobody uses the GPU", 1.0, "workers", True))
+    evidence += _pinned_against_pageable(case)
     return case.finding(hypothesis, "supported" if case.weighs(hypothesis.id) else "refuted", evidence)
+
+
+def _pinned_against_pageable(case: Case) -> list[Evidence]:
+    """Pinned buffers go back to the pool: with both kinds in one run the release must differ."""
+    known = case.trace.calls.filter(pl.col("complete")).drop_nulls(["pinned", "release_abc_ms"])
+    pinned = known.filter(pl.col("pinned"))["release_abc_ms"]
+    pageable = known.filter(~pl.col("pinned"))["release_abc_ms"]
+    if pinned.is_empty() or pageable.is_empty():
+        return []
+    freed, returned = float(pageable.median() or 0), float(pinned.median() or 0)  # type: ignore[arg-type]
+    return [
+        Evidence(
+            f"it takes {freed:.0f} ms from pageable memory and {returned:.0f} ms from pinned (medians)",
+            freed - returned,
+            "ms",
+            freed > 2 * returned,
+        )
+    ]
 
 
 HYPOTHESIS = Hypothesis(
@@ -46,5 +67,7 @@ HYPOTHESIS = Hypothesis(
         "Risk: pinned memory, or one more partition in memory"
     ),
     next_step="run with two workers a GPU, or pinned, and compare the gaps between calls",
+    overturned_by="no gap after the unlock with work queued, or one as long from pinned memory",
+    revived_by="prove_start_ms - total_start_fn_ms of 0.2 s and more while a partition is queued and the mutex is free",
     judge_with=_judge,
 )

@@ -1,0 +1,208 @@
+"""Whether a pageable copy goes slower the more syntheses run beside it, by how much, and what that costs.
+
+The copy's rate, call by call, against the load in the same seconds. Calls follow one another, and so do loads: a
+p-value that takes them for independent is too small. It is found here by shifting the loads along the calls, forwards
+and backwards: every shift keeps the serial dependence of both and breaks what ties them (a circular-shift permutation
+test). A run whose load changes once has nearly no shift unlike itself, and no power there; so the verdict rests on an
+interval instead: of the rank correlation, over runs put together of blocks of this one (moving-block bootstrap, Künsch
+1989, blocks of twice the cube root of n). The slope is Theil and Sen's, the median of the slopes of all pairs, with its
+95 % interval by Sen (1968).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gputrace.analysis.phases import concurrent
+from gputrace.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+
+# More than this and all pairs of calls are too many: every so many calls are taken.
+_MOST_CALLS = 1500
+# The lightest load is that of this share of the calls.
+_LIGHT_SHARE = 0.2
+MIN_COPIES = 16
+_RESAMPLES = 1000
+_CLEARLY = 0.4
+# By circular shifts; a run whose load changes once cannot do better than about 0.1.
+_NOT_BY_CHANCE = 0.15
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How something goes with a load: rank correlation with its 99 % interval, p by circular shifts, slope a unit.
+
+    `light` and `heavy` are medians of what is related, over the fifth of the calls with least and with most load.
+    """
+
+    load: str
+    n: int
+    spearman: float
+    spearman_low: float
+    spearman_high: float
+    p_value: float
+    slope: float
+    slope_low: float
+    slope_high: float
+    light: float
+    heavy: float
+    load_light: float
+    load_heavy: float
+
+    @property
+    def falls(self) -> bool:
+        """Whether it falls with the load, beyond doubt: of noise 1-3 % of runs of 40 calls seem to (simulated)."""
+        return self.spearman <= -_CLEARLY and self.spearman_high < 0 and self.p_value <= _NOT_BY_CHANCE
+
+
+@dataclass(frozen=True)
+class Contention:
+    """`copy`: the copy's payload rate (bytes/s) against each load, most telling first. `preparation`: durations in ms.
+
+    `excess_s`: seconds that the copies would have been shorter at the rate of the lightest load.
+    """
+
+    copy: tuple[Relation, ...]
+    preparation: dict[str, Relation]
+    copied_s: float
+    excess_s: float
+
+
+def relate(load_name: str, load: Floats, value: Floats) -> Relation | None:
+    """The relation of one series to a load, in the order of the calls; None where either is constant or too short."""
+    from scipy.stats import rankdata, theilslopes
+
+    known = np.isfinite(load) & np.isfinite(value)
+    load, value = load[known], value[known]
+    n = len(load)
+    if n < MIN_COPIES or np.ptp(load) == 0 or np.ptp(value) == 0:
+        return None
+    if n > _MOST_CALLS:
+        kept = np.linspace(0, n - 1, _MOST_CALLS).astype(int)
+        load, value, n = load[kept], value[kept], _MOST_CALLS
+    a, b = rankdata(load), rankdata(value)
+    a, b = (a - a.mean()) / a.std(), (b - b.mean()) / b.std()
+    found = float((a * b).mean())
+    spectrum = np.fft.rfft(b)
+    forwards = np.fft.irfft(np.conj(np.fft.rfft(a)) * spectrum, n) / n
+    backwards = np.fft.irfft(np.conj(np.fft.rfft(a[::-1])) * spectrum, n) / n
+    shifted = np.concatenate([forwards[1:], backwards])
+    p_value = (1.0 + float((np.abs(shifted) >= abs(found) - 1e-12).sum())) / (1.0 + len(shifted))
+    rho_low, rho_high = _interval(load, value)
+    slope, _, low, high = theilslopes(value, load, 0.95)
+    order = np.argsort(load, kind="stable")
+    few = max(3, int(_LIGHT_SHARE * n))
+    light, heavy = order[:few], order[-few:]
+    return Relation(
+        load_name,
+        n,
+        found,
+        rho_low,
+        rho_high,
+        p_value,
+        float(slope),
+        float(low),
+        float(high),
+        float(np.median(value[light])),
+        float(np.median(value[heavy])),
+        float(np.median(load[light])),
+        float(np.median(load[heavy])),
+    )
+
+
+def _interval(load: Floats, value: Floats) -> tuple[float, float]:
+    """99 % interval of the rank correlation, by moving blocks; the same for the same run."""
+    from scipy.stats import rankdata
+
+    n = len(load)
+    length = min(n, max(2, round(2.0 * n ** (1.0 / 3.0))))
+    rng = np.random.default_rng(0)
+    begins = rng.integers(0, n - length + 1, size=(_RESAMPLES, -(-n // length)))
+    rows = (begins[:, :, None] + np.arange(length)).reshape(_RESAMPLES, -1)[:, :n]
+    a, b = rankdata(load[rows], axis=1), rankdata(value[rows], axis=1)
+    a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
+    spread = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    rho = np.where(spread > 0, (a * b).sum(axis=1) / np.maximum(spread, 1e-12), 0.0)
+    low, high = np.quantile(rho, [0.005, 0.995])
+    return float(low), float(high)
+
+
+def contention(trace: Trace, instances: pl.DataFrame, copy_floor: float) -> Contention:
+    """The relations of one trace; `instances` as in `Transfers`; below `copy_floor` (bytes/s) nothing is copied.
+
+    Calls beside pinned allocations are left out.
+    """
+    copies = (
+        instances.filter(
+            (pl.col("name") == "ntt_kernels")
+            & (pl.col("mode") == "in-ntt")
+            & ~pl.col("bursting")
+            & (pl.col("rx_bytes_per_s") > copy_floor)
+        )
+        .join(
+            trace.phases.filter((pl.col("name") == "ntt_kernels") & pl.col("start_ns").is_not_null())
+            .group_by("call")
+            .agg(pl.col("start_ns").min(), pl.col("end_ns").max()),
+            on="call",
+        )
+        .join(trace.calls.filter(~pl.col("warmup") & ~pl.col("pinned").fill_null(False)).select("call"), on="call")
+        .sort("start_ns")
+    )
+    rate = copies["rx_bytes_per_s"].to_numpy()
+    relations = _against_loads(trace, copies["start_ns"].to_numpy(), copies["end_ns"].to_numpy(), rate)
+    preparation = {}
+    for name in ("prep_msm", "b_g2_msm"):
+        own = trace.phases.filter((pl.col("name") == name) & pl.col("start_ns").is_not_null()).sort("start_ns")
+        found = _against_loads(
+            trace,
+            own["start_ns"].to_numpy(),
+            own["end_ns"].to_numpy(),
+            own["duration_ms"].cast(pl.Float64).to_numpy(),
+            ("concurrent syntheses",),
+        )
+        if found:
+            preparation[name] = found[0]
+    copied_s, excess_s = float(copies["seconds"].sum()), 0.0
+    if relations:
+        light = max(relations[0].light, relations[0].heavy)
+        excess_s = float((copies["seconds"] * (1.0 - copies["rx_bytes_per_s"] / light)).clip(0.0).sum())
+    return Contention(relations, preparation, copied_s, excess_s)
+
+
+def _against_loads(
+    trace: Trace,
+    start_ns: npt.NDArray[np.int64],
+    end_ns: npt.NDArray[np.int64],
+    value: Floats,
+    wanted: tuple[str, ...] = ("concurrent syntheses", "host CPU", "page faults"),
+) -> tuple[Relation, ...]:
+    found = []
+    for name, load in _loads(trace, start_ns, end_ns).items():
+        relation = relate(name, load, value) if name in wanted else None
+        if relation is not None:
+            found.append(relation)
+    return tuple(sorted(found, key=lambda relation: relation.spearman_high))
+
+
+def _loads(trace: Trace, start_ns: npt.NDArray[np.int64], end_ns: npt.NDArray[np.int64]) -> dict[str, Floats]:
+    """Mean load during each interval, by name; host readings only where they are on the log's clock."""
+    loads: dict[str, Floats] = {}
+    if not len(start_ns):
+        return loads
+    if trace.syntheses["start_ns"].count():
+        loads["concurrent syntheses"] = concurrent(trace.syntheses, start_ns, end_ns)
+    if trace.clock.method == "none":
+        return loads
+    for name, column in (("host CPU", "cpu_share"), ("page faults", "page_faults_per_s")):
+        rows = trace.host.filter(pl.col(column).is_not_null()).sort("start_ns")
+        if rows.height:
+            knots = rows["end_ns"].to_numpy().astype(np.float64)
+            lengths = ((rows["end_ns"] - rows["start_ns"]) * rows[column]).to_numpy()
+            total = np.cumsum(lengths)
+            span = np.interp(end_ns, knots, total) - np.interp(start_ns, knots, total)
+            covered = (start_ns >= knots[0]) & (end_ns <= knots[-1])
+            loads[name] = np.where(covered, span / np.maximum(end_ns - start_ns, 1), np.nan)
+    return loads
