@@ -90,7 +90,7 @@ def top_cause(hypotheses: Iterable[HypothesisFinding]) -> str:
 def conclude(run: LabelledRun, into: Path) -> Outcome:
     """Analyses one run."""
     truth = run.truth()
-    findings = diagnose(load(run.write(into))).hypotheses
+    findings = diagnose(load(run.write(into)), scenarios=()).hypotheses
     return Outcome(
         run.name,
         run.with_trace,

@@ -6,7 +6,7 @@ from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 from gputrace.analysis.thresholds import LOW_CLOCK_SHARE
 
 _RECORD = (
-    "record clocks_event_reasons.active and clocks.max.sm beside clocks.sm (nvidia-smi --query-gpu, or gputrace record)"
+    "record clocks_event_reasons.active and clocks.max.sm beside clocks.sm (nvidia-smi --query-gpu)"
 )
 
 
