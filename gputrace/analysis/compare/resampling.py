@@ -9,8 +9,8 @@ a first-order autoregression with its bias removed (Kendall 1954) and, unless ne
 negatively, that of independent calls.
 
 Degrees of freedom follow from the effective number of calls, calls x variance / long-run variance: half of it, less
-one. The half is calibrated: with it, the false alarms of whole comparisons stay near 5 % in short runs too (the table in
-docs/comparing.md).
+one. The half is calibrated: with it, the false alarms of whole comparisons stay near 5 % in short runs too
+(docs/comparing.md has the table).
 """
 
 import math
