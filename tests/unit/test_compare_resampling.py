@@ -22,9 +22,10 @@ def test_intervals_of_the_difference_hold_nineteen_times_in_twenty(calls: int, p
         uncertain = spread(before, after)
         assert uncertain is not None
         missed += abs(after.value - before.value) > uncertain.half_width()
-    # 5 % of 300, give or take 2.5 standard deviations of that count; negative dependence may only be surer.
+    # 5 % of 300, give or take 2.5 standard deviations of that count. In short runs, and where calls make up for each
+    # other, intervals may hold more often.
     assert missed <= 15 + 10
-    assert phi < 0 or missed >= 5
+    assert missed >= 5 or phi < 0 or calls < 40
 
 
 def test_blocks_grow_with_dependence_and_errors_with_them() -> None:
@@ -33,7 +34,7 @@ def test_blocks_grow_with_dependence_and_errors_with_them() -> None:
     assert loose.block < tied.block
     # The standard error of a mean grows by sqrt((1 + phi) / (1 - phi)), which is 3 here.
     assert 2.0 < tied.standard_error / loose.standard_error < 4.5
-    assert loose.freedom > 200 > tied.freedom
+    assert loose.freedom > 120 > 60 > tied.freedom
 
 
 def test_the_error_of_an_independent_mean_is_the_textbook_one() -> None:

@@ -170,12 +170,17 @@ def _headline(changes: tuple[Change, ...]) -> str:
         )
         return f"Undetermined: none of {len(changes)} figures can be judged." + (f" Seen: {seen}." if seen else "")
     lead = [change for change in changed if change.name in _LEADING]
+    perhaps = [change for change in judged if change.name in _LEADING and change.suggestive]
     if not changed:
         main = next((c for c in judged if c.name == "mutex_held_ms.median"), judged[0])
-        text = f"No change shown in {len(judged)} figures; {main.title}: {in_words(main)}."
+        text = f"No change shown in {len(judged)} figures"
+        text += "." if main in perhaps else f"; {main.title}: {in_words(main)}."
     else:
         said = "; ".join(f"{change.title} {in_words(change)}" for change in lead or changed[:2])
         text = f"Changed: {said} ({len(changed)} of {len(judged)} figures changed)."
+    if perhaps:
+        said = "; ".join(f"{change.title} {direction(change)} by {extent(change)}" for change in perhaps)
+        text += f" Perhaps, not sure among all figures: {said}."
     left = len(changes) - len(judged)
     return text + (f" {left} figures are undetermined." if left else "")
 

@@ -8,9 +8,9 @@ of several estimates of the long-run variance: the blocks' own, the flat-top ker
 a first-order autoregression with its bias removed (Kendall 1954) and, unless neighbours are plainly correlated
 negatively, that of independent calls.
 
-Degrees of freedom follow from the effective number of calls, calls x variance / long-run variance: two thirds of it,
-less one. The two thirds are calibrated: with them, 95 % intervals hold 95 % for 12 to 200 calls whose correlation from
-one to the next is -0.5 to 0.8 (docs/comparing.md has the figures).
+Degrees of freedom follow from the effective number of calls, calls x variance / long-run variance: half of it, less
+one. The half is calibrated: with it, the false alarms of whole comparisons stay near 5 % in short runs too
+(docs/comparing.md has the table).
 """
 
 import math
@@ -32,7 +32,7 @@ _CHUNK = 2_000_000
 # Of more calls, quantiles are not resampled themselves but the share of calls above them: the same, and quick.
 _MANY_CALLS = 2000
 _MOST_PHI = 0.95
-_FREEDOM_PER_EFFECTIVE_CALL = 2 / 3
+_FREEDOM_PER_EFFECTIVE_CALL = 1 / 2
 _LEAST_FREEDOM = 2.0
 # Standard errors of a correlation of independent values.
 _PLAINLY_NEGATIVE = 3.0
