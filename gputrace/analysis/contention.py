@@ -21,7 +21,7 @@ from gputrace.trace import Trace
 Floats = npt.NDArray[np.float64]
 
 # More than this and all pairs of calls are too many: every so many calls are taken.
-_MOST_CALLS = 1500
+_MOST_CALLS = 600
 # The lightest load is that of this share of the calls.
 _LIGHT_SHARE = 0.2
 MIN_COPIES = 16

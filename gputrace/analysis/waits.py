@@ -4,6 +4,7 @@ A wait is a symptom: its seconds are divided among the causes of the holder's ow
 GPU computed for the holder.
 """
 
+import numpy as np
 import polars as pl
 
 from gputrace.analysis.thresholds import MIN_CALLS
@@ -41,20 +42,7 @@ def waits(trace: Trace, blame: pl.DataFrame, whole_process: bool = False) -> pl.
     has the cause `not held` and no holder.
     """
     waiting = asked(trace)
-    held = trace.calls.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null()).select(
-        pl.col("call").alias("holder"), pl.col("gpu").alias("held_gpu"), pl.col("lock_ns").alias("from_ns"), "unlock_ns"
-    )
-    conditions = [pl.col("asked_ns") < pl.col("unlock_ns"), pl.col("lock_ns") > pl.col("from_ns")]
-    if not whole_process:
-        conditions.append(pl.col("gpu") == pl.col("held_gpu"))
-    pairs = (
-        waiting.join_where(held, *conditions)
-        .with_columns(
-            pl.max_horizontal("asked_ns", "from_ns").alias("low"),
-            pl.min_horizontal("lock_ns", "unlock_ns").alias("high"),
-        )
-        .select("gpu", pl.col("call").alias("waiter"), "holder", "low", "high")
-    )
+    pairs = _pairs(waiting, trace, whole_process)
     lost = blame.select(
         pl.col("call").alias("holder"),
         "cause",
@@ -94,6 +82,37 @@ def waits(trace: Trace, blame: pl.DataFrame, whole_process: bool = False) -> pl.
         .filter(pl.col("wait_s") > 0)
         .sort("waiter", "holder", "cause")
     )
+
+
+def _pairs(waiting: pl.DataFrame, trace: Trace, whole_process: bool) -> pl.DataFrame:
+    """gpu, waiter, holder, low, high: every stretch in which a call waits and another holds the mutex."""
+    held = trace.calls.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null()).sort("lock_ns")
+    parts = []
+    for gpu in [None] if whole_process else waiting["gpu"].unique().to_list():
+        own = waiting if gpu is None else waiting.filter(pl.col("gpu") == gpu)
+        holds = held if gpu is None else held.filter(pl.col("gpu") == gpu)
+        if holds.is_empty():
+            continue
+        # Holds follow one another; clock error may make them overlap by a little.
+        first = np.searchsorted(holds["unlock_ns"].cum_max().to_numpy(), own["asked_ns"].to_numpy(), side="right")
+        last = np.searchsorted(holds["lock_ns"].to_numpy(), own["lock_ns"].to_numpy(), side="left")
+        count = np.maximum(0, last - first)
+        row = np.repeat(np.arange(own.height), count)
+        hold = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+        waiter, holder = own[row], holds[hold]
+        parts.append(
+            pl.DataFrame(
+                {
+                    "gpu": waiter["gpu"],
+                    "waiter": waiter["call"],
+                    "holder": holder["call"],
+                    "low": np.maximum(waiter["asked_ns"].to_numpy(), holder["lock_ns"].to_numpy()),
+                    "high": np.minimum(waiter["lock_ns"].to_numpy(), holder["unlock_ns"].to_numpy()),
+                }
+            ).filter((pl.col("high") > pl.col("low")) & (pl.col("waiter") != pl.col("holder")))
+        )
+    empty = {"gpu": pl.Int32, "waiter": pl.UInt32, "holder": pl.UInt32, "low": pl.Int64, "high": pl.Int64}
+    return pl.concat(parts) if parts else pl.DataFrame(schema=empty)
 
 
 def whole_call_mutex(trace: Trace) -> bool:

@@ -29,6 +29,7 @@ KEYS = {
     ),
     "hypotheses": (
         "id", "title", "verdict", "confidence", "lost_s", "recoverable_s", "evidence", "knob", "next_step",
+        "changes_mind", "stretched_s",
     ),
 }  # fmt: skip
 OBJECTS = {

@@ -262,7 +262,7 @@ def test_slow_prints_hold_the_mutex() -> None:
 def test_quick_prints_do_not() -> None:
     own = verdict(printing(0.4), "slow-log-sink")
     assert own.verdict == "refuted"
-    assert all(item.value is not None and item.value < 3.0 for item in own.evidence[1:])
+    assert all(item.value is not None and item.value < 3.0 for item in own.evidence[:-1])
 
 
 @pytest.mark.parametrize("place", ["ntt", "gpu", "hold"])

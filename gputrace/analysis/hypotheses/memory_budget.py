@@ -23,14 +23,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if case.weighs(hypothesis.id):
         return case.finding(hypothesis, "supported", evidence)
     if not pressure.seen:
-        evidence.append(
-            Evidence(
-                "no eviction, no second load of an SRS" + (", no wait for the budget" if pressure.told else ""),
-                0.0,
-                "lines",
-                False,
-            )
-        )
+        told = ", no wait for the budget" if pressure.told else ""
+        evidence.insert(0, Evidence(f"no eviction, no second load of an SRS{told}", 0.0, "lines", False))
     idle_for_work = starved_s >= case.thresholds.supported_share * case.lost_s > 0
     if idle_for_work and not pressure.told:
         return case.finding(

@@ -54,7 +54,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         "undetermined",
         evidence,
         "list the GPU's processes during a run (nvidia-smi --query-compute-apps=pid,used_memory) and record SM "
-        "activity (GPM): this run leaves too little quiet time to see another's work"
+        "activity (GPM)" + (": this run leaves too little quiet time to see another's work" if case.has_sm else "")
         if quiet_s < _ENOUGH_S
         else "another process holds the GPU but was not seen to compute: sample its SM use (nvidia-smi pmon)",
     )

@@ -22,7 +22,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             "time the writes of its stderr (strace -T -e write)",
         )
     slow = cost.slow
-    evidence = [case.charge_evidence(hypothesis.id)]
+    evidence = [case.charge_evidence(hypothesis.id)] if slow else []
     for place, ms in cost.per_print_ms.items():
         evidence.append(
             Evidence(
@@ -33,6 +33,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 ms >= SLOW_PRINT_MS or (slow and cost.stalls[place] > 0),
             )
         )
+    if not slow:
+        evidence.append(case.charge_evidence(hypothesis.id))
     decided = Decided(min(cost.per_print_ms.values()), SLOW_PRINT_MS, cost.calls)
     if slow and case.weighs(hypothesis.id):
         return case.finding(hypothesis, "supported", evidence)
