@@ -82,9 +82,9 @@ def _by_share(item: tuple[str, float]) -> float:
 
 
 def top_cause(hypotheses: Iterable[HypothesisFinding]) -> str:
-    """The supported cause with most lost seconds, residues aside; none where there is none."""
+    """The supported cause with most seconds at stake, residues aside; none where there is none."""
     supported = [f for f in hypotheses if f.verdict == "supported" and f.id not in RESIDUES]
-    return max(supported, key=lambda f: f.lost_s or 0.0).id if supported else NONE
+    return max(supported, key=lambda f: f.at_stake_s).id if supported else NONE
 
 
 def conclude(run: LabelledRun, into: Path) -> Outcome:

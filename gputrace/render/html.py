@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding, PhaseFinding
 from gputrace.render import units
-from gputrace.render.prospect import replay_errors, tightest, whiskers
+from gputrace.render.prospect import notes_of, replay_errors, tightest, whiskers
 from gputrace.render.timeline import Timeline, build_timeline, regime_colours
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
@@ -56,6 +56,7 @@ class HtmlRenderer:
             colours=theme["colours"],
             whiskers=whiskers(diagnosis.what_if),
             replays=replay_errors(diagnosis.what_if),
+            scenario_notes=notes_of(diagnosis.what_if),
             tightest=tightest(diagnosis.bounds),
             regime_colours=regime_colours(diagnosis, theme["colours"]),
             verdicts=_by_verdict(diagnosis.hypotheses),

@@ -29,6 +29,11 @@ def replay_errors(scenarios: Iterable[WhatIf]) -> list[tuple[float, float, float
     return [(now, replay, replay / now - 1.0) for now, replay in pairs if now and replay is not None]
 
 
+def notes_of(scenarios: Iterable[WhatIf]) -> list[str]:
+    """Every note of the scenarios once, in order: several scenarios share most of them."""
+    return list(dict.fromkeys(note for scenario in scenarios for note in scenario.notes))
+
+
 def tightest(bounds: tuple[Bound, ...]) -> Bound | None:
     """The resource that allows the fewest calls a second."""
     return min(bounds, key=lambda bound: bound.max_calls_per_s, default=None)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gputrace.analysis.diagnosis import Diagnosis, Effect, WhatIf
 from gputrace.render import units
-from gputrace.render.prospect import change, prospect, replay_errors, tightest
+from gputrace.render.prospect import change, notes_of, prospect, replay_errors, tightest
 from gputrace.render.text_parts import bar, hanging, percent, title
 
 _STYLES = {"gain": "green", "no sure gain": "yellow", "loss": "red", "unknown": "dim"}
@@ -35,7 +35,7 @@ def _what_if(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     for now, replay, error in replay_errors(scenarios):
         said = f"now {units.per_second(now)}; the model replays this run at {units.per_second(replay)} ({error:+.1%})"
         yield Padding(said, _INDENT)
-    notes = list(dict.fromkeys(note for scenario in scenarios for note in scenario.notes))
+    notes = notes_of(scenarios)
     for scenario in scenarios:
         yield Padding(_scenario(scenario), _INDENT)
         marks = ", ".join(str(number) for number, note in enumerate(notes, 1) if note in scenario.notes)

@@ -5,9 +5,7 @@ from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 from gputrace.analysis.thresholds import LOW_CLOCK_SHARE
 
-_RECORD = (
-    "record clocks_event_reasons.active and clocks.max.sm beside clocks.sm (nvidia-smi --query-gpu)"
-)
+_RECORD = "record clocks_event_reasons.active and clocks.max.sm beside clocks.sm (nvidia-smi --query-gpu)"
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:

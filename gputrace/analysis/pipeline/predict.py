@@ -174,7 +174,7 @@ def _copy_s(run: Run) -> float:
 
 def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Outcome) -> tuple[float, list[str]]:
     """Variance of the log rate for what this run could not show, and what to say of it."""
-    variance, said = 0.0, []
+    variance, said, saturated = 0.0, [], []
     for resource, names in ((POOL, ("prep_msm", "b_g2_msm")), (SYNTHESIS, ("synth",))):
         more = changed.shares[resource] - unchanged.shares[resource]
         leans = _elasticity(run, setting, changed, names)
@@ -184,14 +184,17 @@ def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Out
             variance += (leans * pool_level(run.own)) ** 2
         if run.host_cpu_share is None or run.host_cpu_share >= _SATURATED_CPU:
             variance += (leans * _BETWEEN_RUNS) ** 2
-            known = "was" if run.host_cpu_share is not None else "may have been (it was not recorded)"
-            said.append(f"leans on {LIMITS[resource]} while the host's CPU {known} busy all the time: runs differ then")
+            saturated.append(LIMITS[resource])
         if more > 0.02:
             variance += (leans * _EXTRAPOLATION * more) ** 2
             said.append(
                 f"makes {LIMITS[resource]} busier ({changed.shares[resource]:.0%} of the time) than this run saw "
                 f"({unchanged.shares[resource]:.0%})"
             )
+    if saturated:
+        known = "was" if run.host_cpu_share is not None else "may have been (it was not recorded)"
+        on = " and ".join(saturated)
+        said.insert(0, f"leans on {on} while the host's CPU {known} busy all the time: runs differ then")
     return variance, said
 
 
