@@ -12,7 +12,7 @@ from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.pieces import divide
 from gputrace.analysis.segments import COMPUTE_PHASES
-from gputrace.analysis.signs import Signs
+from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import STALLED_FACTOR, Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.trace import Trace

@@ -14,16 +14,16 @@ from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, Phas
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
-from gputrace.analysis.interleaving import interleavings
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.outlook import outlook, with_recoverable
 from gputrace.analysis.phases import summarise_phases, with_transfer
 from gputrace.analysis.pipeline.scenarios import Scenario
-from gputrace.analysis.regime_cases import judge_regimes
-from gputrace.analysis.regimes import find_stretches
+from gputrace.analysis.regimes.cases import judge_regimes
+from gputrace.analysis.regimes.stretches import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
-from gputrace.analysis.signs import Signs, find_signs
+from gputrace.analysis.signs.signs import Signs, find_signs
 from gputrace.analysis.thresholds import Thresholds
+from gputrace.analysis.workers.interleaving import interleavings
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.trace import Trace
 

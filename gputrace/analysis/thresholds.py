@@ -72,8 +72,8 @@ CONTENTION_RATE_SHARE = 2.0 / 3.0
 HOST_BUSY_SHARE = 0.9
 HOST_LIGHT_SHARE = 0.7
 
-# Prints under the mutex (`gputrace/analysis/prints.py`). Real captures: at most 2.4 ms a print by place, and no two
-# places alike; a stall is a single difference that no bookkeeping explains.
+# Prints under the mutex (`gputrace/analysis/signs/prints.py`). Real captures: at most 2.4 ms a print by place, and no
+# two places alike; a stall is a single difference that no bookkeeping explains.
 SLOW_PRINT_MS = 3.0
 PRINT_BALANCE = 4.0
 PRINT_STALL_MS = 50.0

@@ -3,10 +3,10 @@
 import dataclasses
 import re
 
-from gputrace.analysis import regime_cases
 from gputrace.analysis import thresholds as limits
 from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.hypotheses import ALL
+from gputrace.analysis.regimes import cases as regime_cases
 from gputrace.analysis.thresholds import Thresholds
 from tests.captures import ROOT
 
@@ -46,7 +46,7 @@ def test_thresholds_in_the_definitions_are_those_of_the_code() -> None:
 
 def test_labels_and_limits_of_regimes_are_those_of_the_code() -> None:
     text = re.sub(r"\s+", " ", (ROOT / "docs" / "definitions.md").read_text())
-    code = (ROOT / "gputrace" / "analysis" / "regime_cases.py").read_text()
+    code = (ROOT / "gputrace" / "analysis" / "regimes" / "cases.py").read_text()
     labels = {*re.findall(r'return "([^"]+)"$', code, flags=re.MULTILINE), *regime_cases.BY_CAUSE.values()}
     assert len(labels) >= 12
     for label in labels:

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from gputrace.analysis.diagnosis import HypothesisFinding
-from gputrace.analysis.waits import COMPUTING, UNHELD, waits
+from gputrace.analysis.signs.waits import COMPUTING, UNHELD, waits
 from tests.captures import CAPTURES, diagnosis, read
 
 ALL = (*CAPTURES, "told-story")

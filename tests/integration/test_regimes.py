@@ -9,7 +9,7 @@ import pytest
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Regime
 from gputrace.analysis.phases import summarise_phases
-from gputrace.analysis.regimes import find_stretches
+from gputrace.analysis.regimes.stretches import find_stretches
 from gputrace.analysis.segments import alloc_bursts
 from gputrace.render.text import TextRenderer
 from tests.captures import CAPTURES, DATA, diagnosis, read

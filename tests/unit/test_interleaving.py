@@ -12,10 +12,10 @@ import pytest
 
 from gputrace import schema
 from gputrace.analysis.diagnosis import Interleaving
-from gputrace.analysis.interleaving import interleavings
 from gputrace.analysis.segments import build_segments
-from gputrace.analysis.shortest import Share, shortest_times
 from gputrace.analysis.spans import Spans, covered_ns, crossings, merged
+from gputrace.analysis.workers.interleaving import interleavings
+from gputrace.analysis.workers.shortest import Share, shortest_times
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.simulate.pipeline import simulate
 from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule

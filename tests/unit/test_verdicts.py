@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 
 from gputrace import schema
-from gputrace.analysis.contention import relate
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import HypothesisFinding
 from gputrace.analysis.hypotheses import ALL
 from gputrace.analysis.hypotheses.case import Decided
 from gputrace.analysis.segments import alloc_bursts
-from gputrace.analysis.waits import COMPUTING, waits, whole_call_mutex
+from gputrace.analysis.signs.contention import relate
+from gputrace.analysis.signs.waits import COMPUTING, waits, whole_call_mutex
 from gputrace.trace import Trace
 from tests.unit.prover import Planned, schedule
 from tests.unit.test_segments_blame import charged, run

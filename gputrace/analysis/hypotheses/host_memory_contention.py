@@ -5,9 +5,9 @@ copy against itself at the lightest load seen). The seconds stay charged to the 
 would have saved are given as `stretched_s`.
 """
 
-from gputrace.analysis.contention import MIN_COPIES, Relation
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis, gb
+from gputrace.analysis.signs.contention import MIN_COPIES, Relation
 
 # The copy must be slower by this under the heaviest fifth of the load than under the lightest.
 _EFFECT = 0.15

@@ -2,7 +2,7 @@
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis, gb
-from gputrace.analysis.link import LinkState
+from gputrace.analysis.signs.link import LinkState
 from gputrace.analysis.thresholds import HEALTHY_LINK_SHARE
 
 

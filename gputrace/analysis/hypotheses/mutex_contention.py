@@ -4,7 +4,7 @@ import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
-from gputrace.analysis.waits import COMPUTING, UNHELD, waits
+from gputrace.analysis.signs.waits import COMPUTING, UNHELD, waits
 
 _NAMED = 4
 

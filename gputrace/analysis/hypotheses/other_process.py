@@ -1,8 +1,8 @@
 """Somebody else computes on the GPU."""
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
-from gputrace.analysis.foreign import ForeignActivity, Pace
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
+from gputrace.analysis.signs.foreign import ForeignActivity, Pace
 from gputrace.analysis.thresholds import FOREIGN_SM_SHARE
 
 # Less than this of quiet time says nothing of who computes in it.

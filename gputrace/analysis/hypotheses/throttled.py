@@ -1,8 +1,8 @@
 """GPU clocks are held down."""
 
-from gputrace.analysis.clocks import ClockState
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
+from gputrace.analysis.signs.clocks import ClockState
 from gputrace.analysis.thresholds import LOW_CLOCK_SHARE
 
 _RECORD = "record clocks_event_reasons.active and clocks.max.sm beside clocks.sm (nvidia-smi --query-gpu)"

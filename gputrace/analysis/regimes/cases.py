@@ -19,7 +19,7 @@ from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.phases import summarise_phases
 from gputrace.analysis.pieces import Pieces
-from gputrace.analysis.regimes import Stretch
+from gputrace.analysis.regimes.stretches import Stretch
 from gputrace.analysis.segments import Windows, call_modes
 from gputrace.analysis.thresholds import (
     ALLOCATING_SHARE,

@@ -5,8 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from gputrace.analysis.changes import Floats, alternates, change_points, changes, scaled, typical
-from gputrace.analysis.regimes import find_stretches, quantities
+from gputrace.analysis.regimes.change_points import Floats, alternates, change_points, changes, scaled, typical
+from gputrace.analysis.regimes.stretches import find_stretches, quantities
 from gputrace.analysis.segments import alloc_bursts
 from gputrace.trace import Trace
 from tests.unit.schedules import run_of, steady_run, stepped

@@ -6,14 +6,14 @@ import polars as pl
 
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
-from gputrace.analysis.clocks import ClockState, clock_state
-from gputrace.analysis.contention import Contention, contention
-from gputrace.analysis.foreign import ForeignActivity, foreign_activity
-from gputrace.analysis.link import LinkState, link_state
-from gputrace.analysis.pressure import MemoryPressure, memory_pressure
-from gputrace.analysis.prints import PrintCost, print_costs
+from gputrace.analysis.signs.clocks import ClockState, clock_state
+from gputrace.analysis.signs.contention import Contention, contention
+from gputrace.analysis.signs.foreign import ForeignActivity, foreign_activity
+from gputrace.analysis.signs.link import LinkState, link_state
+from gputrace.analysis.signs.pressure import MemoryPressure, memory_pressure
+from gputrace.analysis.signs.prints import PrintCost, print_costs
+from gputrace.analysis.signs.waits import whole_call_mutex
 from gputrace.analysis.thresholds import Thresholds
-from gputrace.analysis.waits import whole_call_mutex
 from gputrace.trace import Trace
 
 

@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from gputrace.analysis.changes import Change, Floats, alternates, change_points, changes, scaled
 from gputrace.analysis.phases import concurrent
+from gputrace.analysis.regimes.change_points import Change, Floats, alternates, change_points, changes, scaled
 from gputrace.analysis.segments import timed_holds
 from gputrace.analysis.thresholds import MIN_CALLS, REGIME_LEAST_SHARE
 from gputrace.schema import LEAVES_UNDER_MUTEX

@@ -11,8 +11,8 @@ import polars as pl
 
 from gputrace.analysis.diagnosis import Handovers, Interleaving, OffGpuWork, WaitsFor
 from gputrace.analysis.segments import timed_holds
-from gputrace.analysis.shortest import Share, shortest_times
 from gputrace.analysis.spans import Ints, Spans, covered_ns, crossings, merged
+from gputrace.analysis.workers.shortest import Share, shortest_times
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
