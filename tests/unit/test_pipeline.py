@@ -49,8 +49,8 @@ def seen_of(schedule: Schedule) -> Observed:
         ntt = call.span("ntt_kernels")
         calls.append(
             CallSeen(
-                call=call.index, job="", kind="", gpu=call.gpu, worker=call.worker, pinned=call.work.pinned,
-                warmup=call.warmup, circuits=1, entry=call.entry, lock=call.lock, unlock=call.unlock,
+                call=call.index, job="", partition=call.index, kind="", gpu=call.gpu, worker=call.worker,
+                pinned=call.work.pinned, warmup=call.warmup, circuits=1, entry=call.entry, lock=call.lock, unlock=call.unlock,
                 returned=call.returned, pre_lock=call.asked - call.entry, mutex_wait=call.mutex_wait,
                 barrier_wait=call.barrier_wait, leaves=leaves, pickup=call.pickup, prep_start=call.split_end,
                 prep_end=call.prep_end, b_g2_end=call.b_g2_end, ntt_start=ntt.start if ntt else None,
@@ -59,7 +59,7 @@ def seen_of(schedule: Schedule) -> Observed:
         )  # fmt: skip
     taken = {call.index: call.pickup for call in schedule.calls}
     syntheses = [
-        SynthesisSeen(s.start, s.queued, taken.get(s.index), "", s.work.pinned, (0, s.index))
+        SynthesisSeen(s.start, s.queued, taken.get(s.index), "", s.index, s.work.pinned, (0, s.index))
         for s in schedule.syntheses
     ]
     return Observed(calls, syntheses, 0, schedule.end, len(calls))
@@ -79,7 +79,7 @@ def run_of(schedule: Schedule, copy_s: float = 0.055) -> Run:
 
 def call_with_pool(n: int, start: float, prep_end: float, b_g2_end: float) -> CallSeen:
     return CallSeen(
-        n, "", "", 0, 0, False, False, 1, start, start, start + 1, start + 1, 0.0, 0.0, 0.0, {"ntt_kernels": 0.5},
+        n, "", n, "", 0, 0, False, False, 1, start, start, start + 1, start + 1, 0.0, 0.0, 0.0, {"ntt_kernels": 0.5},
         prep_start=start, prep_end=prep_end, b_g2_end=b_g2_end,
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """What happened to each call and synthesis of one run of the prover, in seconds since its first event."""
 
+import math
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -10,6 +11,8 @@ from gputrace.trace import Trace
 MIN_CALLS = 8
 # More calls say no more of the pipeline, and every prediction replays them dozens of times.
 MOST_CALLS = 160
+# Pickups and entries are known to some milliseconds.
+_EDGE_S = 0.02
 
 _LEAVES = tuple(name for name in LEAVES_UNDER_MUTEX if name != "barrier_wait")
 
@@ -27,6 +30,7 @@ class CallSeen:
 
     call: int
     job: str
+    partition: int | None
     kind: str
     gpu: int
     worker: int
@@ -64,6 +68,7 @@ class SynthesisSeen:
     queued: float | None
     picked_up: float | None
     job: str
+    partition: int | None
     pinned: bool
     order: tuple[int, int] = (0, 0)
 
@@ -115,21 +120,41 @@ def observe(trace: Trace, most_calls: int = MOST_CALLS) -> Observed:
             queued=at(row["queued_ns"] if row["queued_ns"] is not None else row["end_ns"]),
             picked_up=at(row["picked_up_ns"]),
             job=str(row["job"]),
+            partition=row["partition"],
             pinned=bool(row["pinned"]),
             order=(job_order[row["job"]], row["partition"] or 0),
         )
         for row in syntheses.iter_rows(named=True)
     ]
-    place = {(str(row["job"]), row["partition"]): n for n, row in enumerate(syntheses.iter_rows(named=True))}
-    calls = []
-    for row in usable.iter_rows(named=True):
-        call = _call(row, spans.get(row["call"], {}), origin_ns)
-        call.synthesis = place.get((str(row["job"]), row["partition"]))
-        if call.synthesis is not None:
-            call.pickup = seen[call.synthesis].picked_up
-        calls.append(call)
+    calls = [_call(row, spans.get(row["call"], {}), origin_ns) for row in usable.iter_rows(named=True)]
+    _pair_up(calls, seen)
     last = max([call.returned for call in calls] + [s.queued or s.start for s in seen])
     return Observed(calls, seen, origin_ns, last, total, notes)
+
+
+def _pair_up(calls: list[CallSeen], syntheses: list[SynthesisSeen]) -> None:
+    """Gives each call its synthesis: of its job and partition, the one last picked up before its entry.
+
+    Job ids are used again, whole proofs have no partition, and WindowPoSt's pickups name none: there, the one of the
+    job that had waited longest.
+    """
+    of_job: dict[str, list[int]] = {}
+    for n, one in enumerate(syntheses):
+        of_job.setdefault(one.job, []).append(n)
+    for call in sorted(calls, key=lambda call: call.entry):
+        free = of_job.get(call.job, [])
+        picked = [
+            n for n in free
+            if syntheses[n].partition == call.partition and (syntheses[n].picked_up or math.inf) <= call.entry + _EDGE_S
+        ]  # fmt: skip
+        waited = [n for n in free if syntheses[n].picked_up is None and (syntheses[n].queued or math.inf) <= call.entry]
+        if picked:
+            call.synthesis = max(picked, key=lambda n: syntheses[n].picked_up or 0.0)
+            call.pickup = syntheses[call.synthesis].picked_up
+        elif waited:
+            call.synthesis = min(waited, key=lambda n: syntheses[n].queued or 0.0)
+        if call.synthesis is not None:
+            free.remove(call.synthesis)
 
 
 def _spans(trace: Trace, calls: pl.DataFrame) -> dict[int, dict[str, tuple[float, int | None, int | None]]]:
@@ -146,12 +171,11 @@ def _spans(trace: Trace, calls: pl.DataFrame) -> dict[int, dict[str, tuple[float
 
 
 def _syntheses(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    """Syntheses of the calls and of those after them, the last attempt of each partition, in order of starts."""
+    """Syntheses of the calls and of those after them, in order of starts."""
     own = trace.syntheses.filter(
         (pl.col("restart") == calls["restart"][0]) & pl.col("start_ns").is_not_null() & pl.col("job").is_not_null()
     )
-    own = own.unique(subset=["job", "partition"], keep="last", maintain_order=True)
-    kept = calls.select("job", "partition", pl.lit(True).alias("kept"))
+    kept = calls.select("job", "partition", pl.lit(True).alias("kept")).unique()
     own = own.join(kept, on=["job", "partition"], how="left", nulls_equal=True, maintain_order="left")
     before = (pl.col("picked_up_ns") < calls["start_ns"].min()).fill_null(False)
     # Those of a burst begin within some milliseconds of one another; the engine starts them by partition.
@@ -188,6 +212,7 @@ def _call(row: dict[str, object], spans: dict[str, tuple[float, int | None, int 
     return CallSeen(
         call=int(str(row["call"])),
         job=str(row["job"]),
+        partition=partition if isinstance(partition := row["partition"], int) else None,
         kind=str(row["kind"]),
         gpu=gpu if isinstance(gpu, int) else 0,
         worker=worker if isinstance(worker, int) else 0,
