@@ -50,11 +50,11 @@ def seen_of(schedule: Schedule) -> Observed:
         calls.append(
             CallSeen(
                 call=call.index, job="", partition=call.index, kind="", gpu=call.gpu, worker=call.worker,
-                pinned=call.work.pinned, warmup=call.warmup, circuits=1, entry=call.entry, lock=call.lock, unlock=call.unlock,
-                returned=call.returned, pre_lock=call.asked - call.entry, mutex_wait=call.mutex_wait,
-                barrier_wait=call.barrier_wait, leaves=leaves, pickup=call.pickup, prep_start=call.split_end,
-                prep_end=call.prep_end, b_g2_end=call.b_g2_end, ntt_start=ntt.start if ntt else None,
-                finished=call.finished, synthesis=call.index,
+                pinned=call.work.pinned, warmup=call.warmup, circuits=1, entry=call.entry, lock=call.lock,
+                unlock=call.unlock, returned=call.returned, pre_lock=call.asked - call.entry,
+                mutex_wait=call.mutex_wait, barrier_wait=call.barrier_wait, leaves=leaves, pickup=call.pickup,
+                prep_start=call.split_end, prep_end=call.prep_end, b_g2_end=call.b_g2_end,
+                ntt_start=ntt.start if ntt else None, finished=call.finished, synthesis=call.index,
             )
         )  # fmt: skip
     taken = {call.index: call.pickup for call in schedule.calls}
