@@ -300,3 +300,11 @@ def test_a_bound_is_never_beaten() -> None:
         made = first_calls(replay(services(seen)), len(seen.calls))
         assert error_of(seen, replay(services(seen))).held_median == pytest.approx(0.0, abs=0.02)
         assert len(made) == len(seen.calls)
+
+
+def test_calls_without_a_synthesis_have_no_bound_by_it() -> None:
+    seen = seen_of(simulate(works(20), LIMITS))
+    for call in seen.calls:
+        call.synthesis = None
+    found = bounds(seen, services(seen), None, None)
+    assert {bound.resource for bound in found} == {MUTEX, LOOP, POOL}

@@ -107,9 +107,10 @@ def bounds(seen: Observed, own: Services, bytes_per_call: float | None, line_rat
         spans = [(c.prep_start, c.b_g2_end if c.b_g2_end is not None else c.prep_end) for c in calls]
         known = [(a, b) for a, b in spans if a is not None and b is not None]
         rows.append((POOL, 1.0, pool, covered(known, start, end) / window_s, "prep_msm and b_g2_msm, which share it"))
-    if seen.syntheses:
-        places = statistics.median(work.parallel_syntheses for work in works)
-        synth = statistics.fmean(work.synth for work in works)
+    synthesised = [work for work in works if work.parallel_syntheses]
+    if synthesised:
+        places = statistics.median(work.parallel_syntheses for work in synthesised)
+        synth = statistics.fmean(work.synth for work in synthesised)
         running = sum(
             max(0.0, min(end if s.queued is None else s.queued, end) - max(s.start, start)) for s in seen.syntheses
         )
