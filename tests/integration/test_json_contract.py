@@ -9,7 +9,7 @@ from tests.captures import diagnosis, read
 
 TOP = (
     "schema", "headline", "headline_stable", "inputs", "quality", "clock", "window", "gpus", "calls", "jobs", "phases",
-    "regimes", "gaps", "hypotheses", "bounds", "what_if", "interleaving",
+    "regimes", "gaps", "hypotheses", "bounds", "what_if", "what_if_missing", "replay", "interleaving",
 )  # fmt: skip
 KEYS = {
     "inputs": ("path", "kind", "format", "rows", "first_ns", "last_ns", "used"),
@@ -27,6 +27,11 @@ KEYS = {
         "start_ns", "end_ns", "calls", "label", "reason", "phase_medians_ms", "main_cause", "verdicts", "lost_s",
         "duration_s", "bistable",
     ),
+    "bounds": ("resource", "servers", "service_ms", "busy_share", "max_calls_per_s", "what"),
+    "what_if": (
+        "scenario", "title", "calls_per_s", "mutex_held_ms_median", "compute_share", "saved_s", "saved_s_low",
+        "saved_s_high", "limited_by", "level", "notes", "gains",
+    ),
     "hypotheses": (
         "id", "title", "verdict", "confidence", "lost_s", "recoverable_s", "evidence", "knob", "next_step",
         "changes_mind", "stretched_s",
@@ -36,6 +41,9 @@ OBJECTS = {
     "quality": (
         "lines", "marks", "marks_by_event", "marks_placed", "marks_unplaced", "torn_repaired", "torn_lost",
         "unrecognised_of_known_family", "samples", "samples_missing", "counter_wraps", "counter_ambiguous", "notices",
+    ),
+    "replay": (
+        "rate", "mutex_wait_median", "barrier_wait_s", "barrier_wait_share", "unlock_worst", "held_median",
     ),
     "clock": ("method", "unique", "offset_s", "uncertainty_s", "drift_ppm", "runner_up_margin"),
     "window": ("start_ns", "end_ns", "duration_s", "ramp_up_s", "drain_s"),
