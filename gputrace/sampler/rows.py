@@ -1,7 +1,7 @@
 """One reading of one GPU over one interval, as a row of text: what the sampler makes and the recorder writes.
 
-One row per GPU and step. Empty is null: not read, not supported or failed (`failed` says which reads failed). Numbers are
-plain decimals, `hole` is `true` or `false`; no value holds a comma, a quote or a line end.
+One row per GPU and step. Empty is null: not read, not supported or failed (`failed` says which reads failed). Numbers
+are plain decimals, `hole` is `true` or `false`; no value holds a comma, a quote or a line end.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from gputrace.errors import InputError
 class SampleRow(NamedTuple):
     """What one GPU did between `t_start_ns` and `t_end_ns`; the fields are the columns of a capture's samples.
 
-    `*_wire_bytes_total` count from the recorder's start, unwrapped, at `t_end_ns`; over a hole (`hole` true: the interval
-    was not observed) their difference is a lower bound and belongs to no moment in it. Rates of GPM are means over the
-    `gpm_interval_ms` before the row; those of the window are one 20 ms reading.
+    `*_wire_bytes_total` count from the recorder's start, unwrapped, at `t_end_ns`; over a hole (`hole` true: the
+    interval was not observed) their difference is a lower bound and belongs to no moment in it. Rates of GPM are means
+    over the `gpm_interval_ms` before the row; those of the window are one 20 ms reading.
     """
 
     gpu: int
