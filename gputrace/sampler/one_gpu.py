@@ -107,18 +107,19 @@ class OneGpu:
             "window": self._window is not None,
         }
 
-    def poll(self) -> None:
-        """Reads the counters between two rows."""
-        if self.counters is not None and self.lost is None:
-            self._guard("counters", self.counters.poll)
+    def poll(self) -> bool:
+        """Reads the counters, at a row's end and between; whether that went well."""
+        if self.counters is None or self.lost is not None or "counters" in self.unavailable:
+            return False
+        return self._guard("counters", self.counters.poll) is not None
 
     def row(self, deadline_ns: int) -> SampleRow:
         """What happened since the last row."""
         if self.lost is not None:
             return self.lost_row(deadline_ns)
-        self.poll()
+        counted = self.poll()
         counters = self.counters
-        if counters is not None and "counters" not in self._failed:
+        if counters is not None and counted:
             mono_ns, wall_ns = counters.read_ns, counters.read_wall_ns
         else:
             mono_ns, wall_ns = self._clock.mono_ns(), self._clock.wall_ns()
@@ -128,15 +129,15 @@ class OneGpu:
         cells["late_ms"] = (mono_ns - deadline_ns) / 1e6
         self._end_ns = mono_ns
         seen = self._read_gpm(cells) + self._read_window(cells, length_ns / 1e9)
-        self._judge_counters(seen)
-        gap = counters is not None and counters.take_gap()
+        if counted:
+            self._judge_counters(seen)
+        gap = False
         if counters is not None and counters.alive and "counters" not in self.unavailable:
-            cells["rx_wire_bytes_total"], cells["tx_wire_bytes_total"] = counters.rx_total, counters.tx_total
             cells["pcie_source"] = "counters"
-            if "counters" in self._failed:
-                cells["rx_wire_bytes_total"] = cells["tx_wire_bytes_total"] = None
+            if counted:
+                cells["rx_wire_bytes_total"], cells["tx_wire_bytes_total"] = counters.rx_total, counters.tx_total
+                gap = counters.take_gap()
         else:
-            gap = False
             cells["pcie_source"] = self._second_source(cells)
         if self._options.readings:
             self._read_others()
@@ -215,7 +216,7 @@ class OneGpu:
 
     def _read_gpm(self, cells: dict[str, Any]) -> float:
         read = self._guard("gpm", self._gpm.read) if self._gpm is not None else None
-        if read is None:
+        if not read:
             return 0.0
         interval_ms, (rx, tx, sm, dram) = read
         cells |= {
@@ -254,8 +255,7 @@ class OneGpu:
             window.start()
 
     def _judge_counters(self, seen_bytes: float) -> None:
-        if self.counters is None or "counters" in self._failed:
-            return
+        assert self.counters is not None
         if "counters-dead" in self.unavailable:
             if self.counters.alive:
                 del self.unavailable["counters-dead"]

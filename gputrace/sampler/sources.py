@@ -16,6 +16,8 @@ _STAMP_SLACK_NS = 2_000_000
 # a megabyte a second; GPM lags by up to 0.2 s, so what it says just after they stopped proves nothing).
 _STILL_NS = 1_000_000_000
 _UNSEEN_BYTES = 64 << 20
+# Means over less say nothing: such an interval arises only where GPM was just found.
+_SHORTEST_GPM_NS = 5_000_000
 
 
 class Counters:
@@ -46,8 +48,8 @@ class Counters:
             self._rx, self._tx, _ = reader.read()
             self.gap = True
 
-    def poll(self) -> None:
-        """Reads both counters; DriverError where they cannot be read (the next reading bridges the time between)."""
+    def poll(self) -> bool:
+        """Reads both counters: True, or DriverError where they cannot be read (the next reading bridges the time)."""
         before_ns = self._clock.mono_ns()
         rx, tx, stamp_us = self._reader.read()
         last_ns = self.read_ns
@@ -59,6 +61,7 @@ class Counters:
             self.tx_total += (tx - self._tx) & self._mask
             self._rx, self._tx = rx, tx
             self._moved_ns, self._unseen, self.alive = self.read_ns, 0.0, True
+        return True
 
     def take_gap(self) -> bool:
         """Whether bytes can have been missed since this was last asked."""
@@ -96,9 +99,11 @@ class Gpm:
         self._reader, self._clock = reader, clock
         self._read_ns = clock.mono_ns()
 
-    def read(self) -> tuple[float, tuple[float | None, float | None, float | None, float | None]]:
-        """The interval in ms, and rx and tx in bytes/s, SM and DRAM activity as shares over it."""
+    def read(self) -> tuple[float, tuple[float | None, float | None, float | None, float | None]] | tuple[()]:
+        """The interval in ms, and rx and tx in bytes/s, SM and DRAM activity as shares over it; () if too short."""
         before_ns = self._clock.mono_ns()
+        if before_ns - self._read_ns < _SHORTEST_GPM_NS:
+            return ()
         values = self._reader.read()
         interval_ms = (before_ns - self._read_ns) / 1e6
         self._read_ns = before_ns
