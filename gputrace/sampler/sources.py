@@ -45,8 +45,11 @@ class Counters:
         self._mask = (1 << reader.bits) - 1
         self._reader = reader
         if reset:
-            self._rx, self._tx, _ = reader.read()
-            self.gap = True
+            before_ns = self._clock.mono_ns()
+            self._rx, self._tx, stamp_us = reader.read()
+            self.read_ns, self.read_wall_ns = self._when(before_ns, stamp_us)
+            # That they stood still while nobody looked proves nothing against them.
+            self._moved_ns, self._unseen, self.gap = self.read_ns, 0.0, True
 
     def poll(self) -> bool:
         """Reads both counters: True, or DriverError where they cannot be read (the next reading bridges the time)."""

@@ -9,6 +9,7 @@ sampler then run as on a machine with a GPU. Times in a script are seconds since
     counters GPU 32|64|dead|none      start GPU RX TX                what the counters said at 0
     has GPU gpm|window|mig|virtualization|gpm_lag_ms NUMBER
     point GPU T RX TX                 wire bytes passed by then; between two points evenly
+    live FILE                         instead: rx and tx of each GPU as 64-bit numbers in a file of `LIVE_BYTES`
     state GPU T SM DRAM UTIL CLOCK_MHZ MEMORY_MIB POWER_MW GEN WIDTH REPLAYS PROCESSES REASONS    from then on
     block FROM TO GPU SYMBOL          the first such call from then on blocks for as long (GPU -1: any; SYMBOL *: any)
     fail FROM TO CODE GPU SYMBOL      such calls answer CODE; 15 (lost) and 1 hold until NVML is started again after TO
@@ -24,6 +25,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent / "nvml.c"
 BUILD = Path(__file__).parents[2] / "build" / "standin"
+LIVE_BYTES = 16 * 2 * 8
 LIBRARY = BUILD / "libnvidia-ml.so.1"
 
 

@@ -12,7 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <fcntl.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7,
        DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, UNKNOWN = 999 };
@@ -48,6 +51,7 @@ static double speed = 1.0;
 static int64_t repeat_ns, manual_ns = -1, start_ns, init_ns;
 static int64_t wall_start_us;
 static int references, loaded;
+static volatile uint64_t *live; /* rx and tx of each GPU, counted by another process */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int64_t clock_ns(clockid_t id) {
@@ -108,11 +112,19 @@ static Gpu *gpu_of(int index, const char *line) {
 static void read_line(char *line) {
   int g, at = 0, code;
   double t, until;
-  char word[64] = "", rest[96] = "";
+  char word[64] = "", rest[512] = "";
   uint64_t a, b;
   line[strcspn(line, "\r\n")] = 0;
   if (!*line || *line == '#') return;
   if (sscanf(line, "driver %79s", driver_version) == 1) return;
+  if (sscanf(line, "live %511[^\n]", rest) == 1) {
+    int file = open(rest, O_RDONLY);
+    void *map = file < 0 ? MAP_FAILED : mmap(NULL, sizeof(uint64_t) * 2 * MAX_GPUS, PROT_READ, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED) fail("cannot map the totals", rest);
+    close(file);
+    live = map;
+    return;
+  }
   if (sscanf(line, "speed %lf", &speed) == 1) return;
   if (sscanf(line, "gpus %u", &n_gpus) == 1) { if (n_gpus > MAX_GPUS) fail("too many GPUs", line); return; }
   if (sscanf(line, "repeat %lf", &t) == 1) { repeat_ns = llround(t * 1e9); return; }
@@ -191,6 +203,11 @@ static void load(void) {
 
 static void passed(const Gpu *g, int64_t ns, uint64_t *rx, uint64_t *tx) {
   *rx = *tx = 0;
+  if (live) {
+    *rx = live[2 * (g - gpus)];
+    *tx = live[2 * (g - gpus) + 1];
+    return;
+  }
   if (!g->n_points || ns < 0) return;
   const Point *last = &g->points[g->n_points - 1];
   uint64_t rounds = 0;
@@ -382,11 +399,11 @@ int nvmlDeviceGetFieldValues(Device device, int count, Field *fields) {
 int nvmlDeviceGetPcieThroughput(Device device, int counter, unsigned *kb_per_s) {
   OPEN(device);
   if (!g->window) return NOT_SUPPORTED;
-  if (manual_ns < 0) pass(WINDOW_NS);
   uint64_t rx0, tx0, rx1, tx1;
-  int64_t now = now_ns();
-  passed(g, now - WINDOW_NS, &rx0, &tx0);
-  passed(g, now, &rx1, &tx1);
+  int64_t from = now_ns() - (manual_ns >= 0 ? WINDOW_NS : 0);
+  passed(g, from, &rx0, &tx0);
+  if (manual_ns < 0) pass(WINDOW_NS);
+  passed(g, from + WINDOW_NS, &rx1, &tx1);
   *kb_per_s = (unsigned)((double)(counter ? rx1 - rx0 : tx1 - tx0) / (WINDOW_NS / 1e9) / 1e3);
   return SUCCESS;
 }
@@ -443,7 +460,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, Proc
 
 /* ---- GPM ---- */
 
-typedef struct { int64_t ns; int gpu; } GpmSample;
+typedef struct { int64_t ns; int gpu; uint64_t rx, tx; } GpmSample;
 typedef struct { const char *short_name, *long_name, *unit; } MetricInfo;
 typedef struct { unsigned id; int code; double value; MetricInfo info; } Metric;
 typedef struct { unsigned version, count; GpmSample *first, *second; Metric metrics[]; } MetricsGet;
@@ -464,19 +481,18 @@ int nvmlGpmSampleFree(GpmSample *sample) { free(sample); return SUCCESS; }
 int nvmlGpmSampleGet(Device device, GpmSample *sample) {
   OPEN(device);
   if (!g->gpm) return NOT_SUPPORTED;
-  sample->ns = now_ns(); sample->gpu = index;
+  sample->ns = now_ns() - g->gpm_lag_ns; sample->gpu = index;
+  passed(g, sample->ns, &sample->rx, &sample->tx);
   return SUCCESS;
 }
 
 int nvmlGpmMetricsGet(MetricsGet *get) {
   ENTER(get->second->gpu);
   const Gpu *g = &gpus[get->second->gpu];
-  int64_t from = get->first->ns - g->gpm_lag_ns, to = get->second->ns - g->gpm_lag_ns;
+  int64_t from = get->first->ns, to = get->second->ns;
   double seconds = (double)(to - from) / 1e9, sm, dram;
+  double rx = (double)(get->second->rx - get->first->rx), tx = (double)(get->second->tx - get->first->tx);
   if (seconds <= 0) return INVALID_ARGUMENT;
-  uint64_t rx0, tx0, rx1, tx1;
-  passed(g, from, &rx0, &tx0);
-  passed(g, to, &rx1, &tx1);
   busy(g, from, to, &sm, &dram);
   for (unsigned i = 0; i < get->count; i++) {
     Metric *m = &get->metrics[i];
@@ -484,8 +500,8 @@ int nvmlGpmMetricsGet(MetricsGet *get) {
     switch (m->id) {
       case 2: m->value = sm * 100; break;
       case 10: m->value = dram * 100; break;
-      case 20: m->value = (double)(tx1 - tx0) / seconds / 1048576.0; break;
-      case 21: m->value = (double)(rx1 - rx0) / seconds / 1048576.0; break;
+      case 20: m->value = tx / seconds / 1048576.0; break;
+      case 21: m->value = rx / seconds / 1048576.0; break;
       default: m->code = NOT_SUPPORTED;
     }
   }
