@@ -63,6 +63,8 @@ class Counters:
             self.rx_total += (rx - self._rx) & self._mask
             self.tx_total += (tx - self._tx) & self._mask
             self._rx, self._tx = rx, tx
+            # Back from the dead: what it missed is unknown.
+            self.gap = self.gap or self._unseen > _UNSEEN_BYTES
             self._moved_ns, self._unseen, self.alive = self.read_ns, 0.0, True
         return True
 

@@ -186,6 +186,18 @@ def test_dead_counters_are_called_dead_and_gpm_takes_over(tmp_path: Path) -> Non
     assert played.rows[-1].gpm_rx_bytes_per_s == pytest.approx(LINE_RATE, rel=1e-6)
 
 
+def test_counters_that_die_on_the_way_leave_a_hole_where_they_come_back(tmp_path: Path) -> None:
+    # Dead means: the totals stand still and GPM does not, which needs other totals than the counters': a lag does it.
+    script = standin.Script(["has 0 gpm_lag_ms 2500"]).copies(0, 1, LINE_RATE, 10**9).copies(0, 6.02, 0, 0)
+    played = play(script.copies(0, 20, 20 * 10**9, 10**9), tmp_path, 10)
+    assert played.said() == ["counters-dead", "counters-alive"]
+    dead = [row for row in played.rows if row.pcie_source == "gpm"]
+    assert dead
+    assert {totals(row) for row in dead} == {(None, None)}
+    back = [row for row in played.rows if row.t_mono_ns > dead[-1].t_mono_ns]
+    assert [row.hole for row in back] == [True] + [False] * (len(back) - 1)
+
+
 def test_counters_of_an_idle_gpu_that_say_0_are_believed_once_they_move(tmp_path: Path) -> None:
     script = standin.Script(["start 0 0 0"]).copies(0, 3.02, 0, 0).copies(0, 1, 10**9, 10**8).copies(0, 9, 0, 0)
     played = play(script, tmp_path, 6)
@@ -218,9 +230,11 @@ def test_no_source_of_pcie_is_said(tmp_path: Path) -> None:
     played = play(script, tmp_path, 1, real=True)
     described = played.described["gpus"][0]
     assert set(described["unavailable"]) == {"counters", "gpm"}
+    assert set(played.after["gpus"][0]["unavailable"]) == {"counters", "gpm", "window"}
     assert (described["mig"], described["virtualization"]) == ("on", "vgpu")
     assert played.rows[-1].sm_clock_mhz == 1980
-    assert "window" in {row.failed for row in played.rows} or played.rows[-1].rx_window_bytes_per_s is None
+    assert played.rows[-1].pcie_source == "none"
+    assert {row.rx_window_bytes_per_s for row in played.rows} == {None}
 
 
 def test_reads_that_fail_are_named_and_null_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -259,6 +273,17 @@ def test_a_step_of_the_wall_clock_moves_rows_and_stretches_none(tmp_path: Path) 
     jumps = [after.t_start_ns - before.t_end_ns for before, after in itertools.pairwise(played.rows)]
     assert [round(jump / 1e9) for jump in jumps if abs(jump) > 10_000_000] == [-5]
     assert totals(played.rows[-1])[0] == pytest.approx(played.rows[-1].t_mono_ns * LINE_RATE / 1e9, abs=2)
+
+
+def test_rows_leave_no_time_out_whatever_happens(tmp_path: Path) -> None:
+    script = steady(30).add(
+        "block 1.02 2.4 0 nvmlGpmMetricsGet", "fail 3.55 5 15 0 nvmlDeviceGetClockInfo", "block 8.01 8.3 0 *"
+    )
+    played = play(script, tmp_path, 12)
+    assert {"", "gpu_lost"} == {row.failed for row in played.rows}
+    for before, after in itertools.pairwise(played.rows):
+        assert after.t_start_ns <= before.t_end_ns + 1000
+        assert after.t_mono_ns >= before.t_mono_ns
 
 
 def test_without_a_driver_one_line_says_so(tmp_path: Path) -> None:
