@@ -139,6 +139,14 @@ def test_a_blocked_call_leaves_one_hole_and_no_smear(symbol: str, tmp_path: Path
     assert {round(row.t_mono_ns / 1e6) % 100 for row in played.rows if row.late_ms < 1} == {0}
 
 
+@pytest.mark.parametrize("kind", ["64", "none"])
+def test_a_blocked_call_is_a_hole_where_no_counter_could_come_round(kind: str, tmp_path: Path) -> None:
+    played = play(steady().add(f"counters 0 {kind}", "block 2.02 2.53 0 nvmlGpmSampleGet"), tmp_path, 4)
+    (hole,) = (row for row in played.rows if row.hole)
+    assert 2.5 < hole.t_mono_ns / 1e9 < 2.8
+    assert hole.t_end_ns - hole.t_start_ns > 200_000_000
+
+
 def test_a_lost_gpu_is_said_and_found_again_while_the_other_goes_on(tmp_path: Path) -> None:
     script = steady(20, gpus=2).add("fail 2.05 4.5 15 0 *")
     played = play(script, tmp_path, 12)
