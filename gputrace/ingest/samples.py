@@ -21,6 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
+from gputrace.sampler import link
 from gputrace.trace import GpuInfo, Quality
 
 COUNTER_MODULUS = 1 << 32
@@ -29,8 +30,7 @@ WIRE_PER_PAYLOAD = (256 + 20) / 256
 # GPM's bytes against the counters', measured on an H200 over copies of known size.
 GPM_PER_COUNTER = 0.994
 WINDOW_S = 0.020
-# What one PCIe lane carries one way, by generation (line code taken off), bytes/s.
-LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+LANE_BYTES_PER_S = link.LANE_BYTES_PER_S
 # A reading may exceed the limit by the clock error of a step; above this it is not believed.
 LIMIT_TOLERANCE = 1.02
 _DEFAULT_LAG_S = 0.1
