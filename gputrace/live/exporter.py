@@ -27,6 +27,8 @@ DEFAULT_PERIOD_S = 15.0
 STEP_NS = 300_000_000_000
 # A capture that has not grown for so long is taken as it is: nobody is writing.
 QUIET_S = 30.0
+# Less than this of a run says nothing.
+LEAST_NS = 5_000_000_000
 # How long a prover's log may let wait for itself.
 LOG_WAIT_NS = 120_000_000_000
 
@@ -96,6 +98,7 @@ class Exporter:
                     self._follower.trim(latest_ns - LEAD_NS)
             # A capture without a line yet is counted from its first.
             self._tally.floor_ns = self._follower.last_ns()
+            self._fresh = self._tally.floor_ns is not None
         self._started = True
 
     def _next_until_ns(self) -> int | None:
@@ -127,7 +130,8 @@ class Exporter:
         self._was_final = final
         first_ns = self._follower.first_ns() or latest_ns
         # A capture of samples alone is one; but a prover that has only just started has not written its log yet.
-        if not self._fresh or (not logs and not final and latest_ns - first_ns < LOG_WAIT_NS):
+        wait_ns = LEAST_NS if logs else LOG_WAIT_NS
+        if not self._fresh or (not final and latest_ns - first_ns < wait_ns):
             return
         with tempfile.TemporaryDirectory(prefix="gputrace-export-") as folder:
             self._follower.write(Path(folder))

@@ -6,7 +6,7 @@ series of its own. docs/metrics.md is checked against this.
 
 import threading
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Metric, ProcessCollector
 from prometheus_client.registry import Collector
@@ -17,7 +17,7 @@ from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import ALL
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
-from gputrace.live.recorder_rows import RowCounts
+from gputrace.live.recorder_rows import LATE_MS, RowCounts
 from gputrace.live.tally import Increment
 from gputrace.trace import Clock
 
@@ -31,102 +31,104 @@ CAUSES = (*(hypothesis.id for hypothesis in ALL), UNEXPLAINED)
 MOST_WORKERS = 256
 
 
+@dataclass(frozen=True)
+class Described:
+    """What there is to know of a metric: `kind` is counter, gauge, histogram or info."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
 class Metrics(Collector):
-    """All metrics. A scrape sees whole updates only: `update` holds it off."""
+    """All metrics. A scrape sees whole updates only: holding `update` keeps it off."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.update = threading.RLock()
+        self.described: list[Described] = []
         self._inner = CollectorRegistry()
-        self._lock = threading.RLock()
-        self.update = self._lock
         self._workers: set[int] = set()
         self._make_counters()
+        self._make_recorder_counters()
         self._make_gauges()
         ProcessCollector(registry=self._inner)
         self.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
         """For the registry that is served."""
-        with self._lock:
+        with self.update:
             return list(self._inner.collect())
 
     def describe(self) -> Iterable[Metric]:
-        """For the registry: names are known without collecting."""
+        """For the registry: nothing is collected to learn the names."""
         return []
 
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        self.described.append(Described(name, "counter", labels, meaning))
+        return Counter(name, meaning, labels, registry=self._inner)
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        self.described.append(Described(name, "gauge", labels, meaning))
+        return Gauge(name, meaning, labels, registry=self._inner)
+
     def _make_counters(self) -> None:
-        at: dict[str, Any] = {"registry": self._inner}
-        moved = ("gpu", "direction")
-        self.payload = Counter(
-            "gputrace_pcie_payload_bytes_total",
-            "Bytes copied over PCIe in counted time",
-            moved,
-            **at,
+        new = self._counter
+        self.payload = new(
+            "gputrace_pcie_payload_bytes_total", "Bytes copied over PCIe in counted time", "gpu", "direction"
         )
-        self.wire = Counter(
-            "gputrace_pcie_wire_bytes_total", "The same with packet headers, as the link carries them", moved, **at
+        self.wire = new(
+            "gputrace_pcie_wire_bytes_total", "The same with packet headers, as the link carries it", "gpu", "direction"
         )
-        self.state = Counter(
-            "gputrace_state_seconds_total", "Counted time of each GPU by what it did", ("gpu", "state"), **at
-        )
-        self.lost = Counter(
-            "gputrace_lost_seconds_total", "Copy-only and idle time by cause", ("gpu", "cause", "state"), **at
-        )
+        self.state = new("gputrace_state_seconds_total", "Counted time by what the GPU did", "gpu", "state")
+        self.lost = new("gputrace_lost_seconds_total", "Copy-only and idle time by cause", "gpu", "cause", "state")
         by = ("gpu", "worker")
-        self.completed = Counter("gputrace_calls_completed_total", "Calls with all of their GPU lines", by, **at)
-        self.failed = Counter("gputrace_calls_failed_total", "Calls for which the prover reported an error", by, **at)
-        self.incomplete = Counter(
-            "gputrace_calls_incomplete_total", "Calls that never got all of their GPU lines and did not fail", by, **at
+        self.completed = new("gputrace_calls_completed_total", "Calls with all of their GPU lines", *by)
+        self.failed = new("gputrace_calls_failed_total", "Calls for which the prover reported an error", *by)
+        self.incomplete = new(
+            "gputrace_calls_incomplete_total", "Calls that never got all of their GPU lines and did not fail", *by
         )
-        self.phases = Histogram(
-            "gputrace_phase_duration_seconds",
-            "Durations of the phases of complete calls",
-            ("gpu", "phase"),
-            buckets=PHASE_BUCKETS_S,
-            **at,
+        self.uncounted = new(
+            "gputrace_uncounted_seconds_total", "Time without a finished call, too long to wait for one", "gpu"
         )
-        self.uncounted = Counter(
-            "gputrace_uncounted_seconds_total", "Time without a finished call, too long to wait for one", ("gpu",), **at
-        )
-        own = ("gpu",)
-        self.rows = Counter("gputrace_recorder_rows_total", "Rows that the recorder wrote", own, **at)
-        self.late = Counter("gputrace_recorder_late_rows_total", "Rows more than 10 ms late", own, **at)
-        self.holes = Counter("gputrace_recorder_holes_total", "Rows before which nothing was observed", own, **at)
-        self.failed_reads = Counter("gputrace_recorder_failed_reads_total", "Readings that failed", own, **at)
-        self.updates = Counter("gputrace_exporter_updates_total", "Looks at the capture", **at)
-        self.errors = Counter("gputrace_exporter_update_errors_total", "Looks at the capture that failed", **at)
+        name, meaning = "gputrace_phase_duration_seconds", "Durations of the phases of complete calls"
+        self.described.append(Described(name, "histogram", ("gpu", "phase"), meaning))
+        self.phases = Histogram(name, meaning, ("gpu", "phase"), buckets=PHASE_BUCKETS_S, registry=self._inner)
+
+    def _make_recorder_counters(self) -> None:
+        new = self._counter
+        self.rows = new("gputrace_recorder_rows_total", "Rows that the recorder wrote", "gpu")
+        self.late = new("gputrace_recorder_late_rows_total", f"Rows more than {LATE_MS:g} ms late", "gpu")
+        self.holes = new("gputrace_recorder_holes_total", "Rows before which nothing was observed", "gpu")
+        self.failed_reads = new("gputrace_recorder_failed_reads_total", "Readings that failed", "gpu")
+        self.updates = new("gputrace_exporter_updates_total", "Looks at the capture")
+        self.errors = new("gputrace_exporter_update_errors_total", "Looks at the capture that failed")
 
     def _make_gauges(self) -> None:
-        at: dict[str, Any] = {"registry": self._inner}
-        own = ("gpu",)
-        self.link_limit = Gauge(
-            "gputrace_link_limit_bytes_per_second", "What the PCIe link carries one way, wire bytes", own, **at
+        new = self._gauge
+        self.link_limit = new(
+            "gputrace_link_limit_bytes_per_second", "What the PCIe link carries one way, wire bytes", "gpu"
         )
-        self.line_rate = Gauge(
-            "gputrace_line_rate_bytes_per_second", "The highest payload rate that the run sustained lately", own, **at
+        self.line_rate = new(
+            "gputrace_line_rate_bytes_per_second", "Highest payload rate that the run sustained lately", "gpu"
         )
-        self.held = Gauge("gputrace_mutex_held_ratio", "Share of the time with the GPU mutex held, lately", own, **at)
-        self.supported = Gauge(
-            "gputrace_verdict_supported", "1 where the evidence of late supports this cause", ("cause",), **at
+        self.held = new("gputrace_mutex_held_ratio", "Share of the time with the GPU mutex held, lately", "gpu")
+        self.supported = new("gputrace_verdict_supported", "1 where the evidence of late supports this cause", "cause")
+        self.undetermined = new("gputrace_verdict_undetermined", "1 where the evidence of late leaves it open", "cause")
+        self.main_cause = new("gputrace_main_cause", "1 for the supported cause that lost most, lately", "cause")
+        self.counted_until = new(
+            "gputrace_counted_until_timestamp_seconds", "Up to when time is counted, Unix time", "gpu"
         )
-        self.undetermined = Gauge(
-            "gputrace_verdict_undetermined", "1 where the evidence of late leaves it open", ("cause",), **at
+        self.last_row = new("gputrace_recorder_last_row_timestamp_seconds", "End of the newest row, Unix time", "gpu")
+        self.clock_method = new("gputrace_clock_method", "1 for how log lines were put on the wall clock", "method")
+        self.clock_uncertainty = new(
+            "gputrace_clock_uncertainty_seconds", "How far log lines may be off on the samples' clock"
         )
-        self.main_cause = Gauge("gputrace_main_cause", "1 for the supported cause that lost most", ("cause",), **at)
-        self.counted_until = Gauge(
-            "gputrace_counted_until_timestamp_seconds", "Up to when time is counted, Unix time", own, **at
-        )
-        self.last_row = Gauge(
-            "gputrace_recorder_last_row_timestamp_seconds", "End of the newest row, Unix time", own, **at
-        )
-        self.clock_method = Gauge(
-            "gputrace_clock_method", "1 for how log lines were put on the wall clock", ("method",), **at
-        )
-        self.clock_uncertainty = Gauge(
-            "gputrace_clock_uncertainty_seconds", "How far log lines may be off on the samples' clock", **at
-        )
-        self.took = Gauge("gputrace_exporter_update_duration_seconds", "How long the last look took", **at)
-        Info("gputrace_build", "Version", registry=self._inner).info({"version": __version__})
+        self.clock_uncertainty.set(float("nan"))
+        self.took = new("gputrace_exporter_update_duration_seconds", "How long the last look took")
+        self.described.append(Described("gputrace_build_info", "info", ("version",), "Version of gputrace; always 1"))
+        Info("gputrace_build", "Version of gputrace", registry=self._inner).info({"version": __version__})
 
     def know_gpu(self, gpu: int) -> None:
         """Begins this GPU's series at 0, so that their first increase is seen."""
