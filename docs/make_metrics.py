@@ -34,7 +34,8 @@ with at least {LEAD_NS / 60e9:.0f} minutes before it for context; a scrape only 
 - After {QUIET_S:g} s without a new byte the capture is taken to be over, and everything in it is counted.
 - A capture without a log is one long window. Without readings of the link only `compute` is known.
 
-Followed are the recorder's files, and any log and CSV with a column `t_end_ns` or `t_wall_ns`.
+Followed are the recorder's files; of other captures, logs (`prover*`, `*.log`) and CSVs with a column `t_end_ns` or
+`t_wall_ns`.
 
 Labels take values from short lists: no job and no call has series of its own. `gpu` is numbered as the prover does, but
 in `gputrace_recorder_*` as the recorder does; `--gpu-map` says which is which. `direction`: rx is into the GPU, tx out

@@ -39,7 +39,7 @@ class Exporter:
     """Metrics of the capture in `folder`, brought up to date by `update`.
 
     `load` makes a trace of a folder. Counts from now on; with `from_start` from the capture's beginning. `now` is Unix
-    time in seconds. Raises `InputError` where there is no such folder.
+    time in seconds; once `stop` is set, an update ends early. Raises `InputError` where there is no such folder.
     """
 
     def __init__(
@@ -50,11 +50,13 @@ class Exporter:
         from_start: bool = False,
         now: Callable[[], float] = time.time,
         say: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
+        stop: Event | None = None,
     ) -> None:
         if not Path(folder).is_dir():
             raise InputError(f"{folder}: not a folder; give the capture that `gputrace record` writes")
         self.metrics = Metrics()
         self._load, self._now, self._say = load, now, say
+        self._stop = stop or Event()
         self._follower = Follower(Path(folder))
         self._tally = Tally()
         self._from_start = from_start
@@ -71,7 +73,7 @@ class Exporter:
             self.metrics.updates.inc()
         try:
             self._start()
-            while self._step():
+            while not self._stop.is_set() and self._step():
                 pass
             self._last_error = ""
         # It must outlive whatever a prover may print: one odd line must not end the monitoring of weeks.
@@ -168,18 +170,20 @@ def serve(
     host, port = parse_address(address)
     # Classic text has no place for the times at which counters were made.
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-    exporter = Exporter(folder, load, from_start=from_start, say=say)
-    exporter.update()
+    stopped = stop or Event()
+    exporter = Exporter(folder, load, from_start=from_start, say=say, stop=stopped)
     try:
         server, thread = prometheus_client.start_http_server(port, host, exporter.metrics.registry)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"--prometheus {address}: cannot listen there: {reason}") from error
-    shown = f"[{host}]" if ":" in host else host
-    reach = "this host only" if _is_loopback(host) else "reachable from other hosts, without a password"
-    say(f"Serving http://{shown}:{server.server_port}/metrics ({reach})")
-    stopped = stop or Event()
     try:
+        shown = f"[{host}]" if ":" in host else host
+        reach = "this host only" if _is_loopback(host) else "reachable from other hosts, without a password"
+        say(f"Serving http://{shown}:{server.server_port}/metrics ({reach})")
+        # What was there before is counted as a whole: a scrape waits for that.
+        with exporter.metrics.update:
+            exporter.update()
         while not stopped.wait(period_s):
             exporter.update()
     finally:

@@ -3,8 +3,8 @@
 What is kept can be written out as a small capture of its own, which `gputrace.loading.load` reads like any other: so
 there is one reader of each format, whether a run is over or not.
 
-Followed are the tables (`samples-000001.csv`, ...; any CSV with a column `t_end_ns` or `t_wall_ns`) and the logs. A
-segment that was turned into Parquet meanwhile is read on from there. Names that differ only in a segment's number are
+Followed are the tables (`samples-000001.csv`, ...; any CSV with a column `t_end_ns` or `t_wall_ns`) and the logs
+(`prover*`, `*.log`). A segment that was turned into Parquet meanwhile is read on from there. Names that differ only in a segment's number are
 one series.
 """
 
@@ -264,6 +264,9 @@ class Follower:
             if inner.suffix in (".tmp", ".json", ".jsonl", ".toml") or (inner.suffix == ".parquet" and not numbered):
                 continue
             suffix = ".csv" if inner.suffix in (".csv", ".parquet") else inner.suffix
+            if suffix not in (".csv", ".log") and not inner.name.startswith("prover"):
+                # What the recorder noted about the host.
+                continue
             name = _SEGMENT.sub("", inner.stem) + suffix
             segments = found.setdefault(name, {})
             if inner.stem not in segments or path.suffix != ".parquet":
