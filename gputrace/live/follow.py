@@ -4,8 +4,8 @@ What is kept can be written out as a small capture of its own, which `gputrace.l
 there is one reader of each format, whether a run is over or not.
 
 Followed are the tables (`samples-000001.csv`, ...; any CSV with a column `t_end_ns` or `t_wall_ns`) and the logs
-(`prover*`, `*.log`). A segment that was turned into Parquet meanwhile is read on from there. Names that differ only in a segment's number are
-one series.
+(`prover*`, `*.log`). A segment that was turned into Parquet meanwhile is read on from there. Names that differ only in
+a segment's number are one series.
 """
 
 import csv
