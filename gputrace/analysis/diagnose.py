@@ -51,22 +51,15 @@ def diagnose(
 ) -> Diagnosis:
     """The diagnosis of one trace; `scenarios` are the changes to predict, those worth it where not given."""
     limits = thresholds or Thresholds()
-    bursts = alloc_bursts(trace)
-    spans = windows(trace)
-    segments = build_segments(trace, bursts)
-    views = gpu_views(trace, segments, spans)
-    moved = [transfers(view) for view in views]
-    signs = find_signs(trace, views, moved, bursts, limits)
-    lost = [lost_pieces(view, own, trace, signs) for view, own in zip(views, moved, strict=True)]
-    measured = _Measured(spans, bursts, segments, views, moved, signs, lost)
-    told = [view.states(limits) for view in views if view.knows_compute]
-    states = pl.concat(told) if told else _no_states()
+    measured = _measure(trace, limits)
+    spans, bursts, segments, moved = measured.windows, measured.bursts, measured.segments, measured.moved
     stretches = find_stretches(trace, bursts)
     in_regimes = [stretch.calls for stretch in stretches]
     classed = _classes(measured, limits)
     # What the GPU's time went to concerns every call, whoever asked about some of them.
     phases = summarise_phases(replace(trace, focus=None), moved, bursts, in_regimes)
     case = _case(trace, measured, phases, limits)
+    states = _states(measured, limits)
     gaps = find_gaps(states, case.blame, gap_ms, limits)
     hypotheses = judge_all(case)
     diagnosis = Diagnosis(
@@ -81,7 +74,7 @@ def diagnose(
         interleaving=interleavings(trace, segments),
         states=states,
         blame=case.blame,
-        call_bytes=pl.concat([m.instances for m in measured.moved]) if views else pl.DataFrame(),
+        call_bytes=pl.concat([m.instances for m in moved]) if moved else pl.DataFrame(),
     )
     ahead = outlook(trace, diagnosis, scenarios)
     diagnosis.bounds, diagnosis.what_if = ahead.bounds, ahead.what_if
@@ -92,6 +85,46 @@ def diagnose(
     if trace.focus is not None:
         diagnosis.phases = classed(summarise_phases(trace, moved, bursts, in_regimes))
     return diagnosis
+
+
+def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
+    """What a trace says of a run still going on: states, bytes, lost seconds by cause, verdicts.
+
+    Everything in it is as `diagnose` has it; regimes, interleaving, predictions and the headline are left out. It takes
+    a tenth of the time.
+    """
+    limits = thresholds or Thresholds()
+    measured = _measure(trace, limits)
+    phases = summarise_phases(replace(trace, focus=None), measured.moved, measured.bursts)
+    case = _case(trace, measured, phases, limits)
+    states = _states(measured, limits)
+    return Diagnosis(
+        window=_window(trace, measured.windows),
+        gpus=_gpus(trace, measured, limits),
+        calls=_calls(trace),
+        phases=tuple(case.phases.values()),
+        gaps=find_gaps(states, case.blame, DEFAULT_GAP_MS, limits),
+        hypotheses=judge_all(case),
+        states=states,
+        blame=case.blame,
+        call_bytes=pl.concat([m.instances for m in measured.moved]) if measured.moved else pl.DataFrame(),
+    )
+
+
+def _measure(trace: Trace, limits: Thresholds) -> _Measured:
+    bursts = alloc_bursts(trace)
+    spans = windows(trace)
+    segments = build_segments(trace, bursts)
+    views = gpu_views(trace, segments, spans)
+    moved = [transfers(view) for view in views]
+    signs = find_signs(trace, views, moved, bursts, limits)
+    lost = [lost_pieces(view, own, trace, signs) for view, own in zip(views, moved, strict=True)]
+    return _Measured(spans, bursts, segments, views, moved, signs, lost)
+
+
+def _states(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
+    told = [view.states(limits) for view in measured.views if view.knows_compute]
+    return pl.concat(told) if told else _no_states()
 
 
 def _no_states() -> pl.DataFrame:
