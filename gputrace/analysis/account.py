@@ -9,7 +9,7 @@ import polars as pl
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.segments import COMPUTE_PHASES, Windows
 from gputrace.analysis.thresholds import Thresholds
-from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD
 from gputrace.trace import GpuInfo, Trace
 
 Floats = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ class GpuView:
                 "copy_only_s": np.where(copying, rest, 0.0),
                 "idle_s": np.where(copying, 0.0, rest),
                 "rx_bytes_per_s": self.rx_wire / WIRE_PER_PAYLOAD / np.maximum(self.seconds, 1e-9),
-                "tx_bytes_per_s": self.tx_wire / WIRE_PER_PAYLOAD / np.maximum(self.seconds, 1e-9),
+                "tx_bytes_per_s": self.tx_wire / TX_WIRE_PER_PAYLOAD / np.maximum(self.seconds, 1e-9),
             }
         ).with_columns(pl.col("rx_bytes_per_s", "tx_bytes_per_s").fill_nan(None))
 

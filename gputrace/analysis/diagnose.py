@@ -24,7 +24,7 @@ from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, wi
 from gputrace.analysis.signs.signs import Signs, find_signs
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.analysis.workers.interleaving import interleavings
-from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD_OF
 from gputrace.trace import Trace
 
 DEFAULT_GAP_MS = 500.0
@@ -218,16 +218,16 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
                 mutex_held_share=float((held["unlock_ns"] - held["lock_ns"]).sum()) / 1e9 / window_s
                 if window_s and held.height
                 else None,
-                rx_payload_bytes=_payload(view.rx_wire) if known else None,
-                tx_payload_bytes=_payload(view.tx_wire) if known else None,
+                rx_payload_bytes=_payload(view.rx_wire, "rx") if known else None,
+                tx_payload_bytes=_payload(view.tx_wire, "tx") if known else None,
                 state_source=view.sm_source if view.sampled else "inferred from phases; no GPU trace",
             )
         )
     return tuple(found)
 
 
-def _payload(wire: npt.NDArray[np.float64]) -> float:
-    return float(np.nansum(wire)) / WIRE_PER_PAYLOAD
+def _payload(wire: npt.NDArray[np.float64], direction: str) -> float:
+    return float(np.nansum(wire)) / WIRE_PER_PAYLOAD_OF[direction]
 
 
 def _calls(trace: Trace) -> CallSummary:

@@ -27,6 +27,9 @@ from gputrace.trace import GpuInfo, Quality
 COUNTER_MODULUS = 1 << 32
 # Payload = wire / factor, (MPS + 20) / MPS at a 256-byte payload; measured 1.0781 on an H200.
 WIRE_PER_PAYLOAD = (256 + 20) / 256
+# What a GPU sends are writes with 64-bit addresses: a header of four words and not three. Measured 1.0938 on an H200.
+TX_WIRE_PER_PAYLOAD = (256 + 24) / 256
+WIRE_PER_PAYLOAD_OF = {"rx": WIRE_PER_PAYLOAD, "tx": TX_WIRE_PER_PAYLOAD}
 # GPM's bytes against the counters', measured on an H200 over copies of known size.
 GPM_PER_COUNTER = 0.994
 WINDOW_S = 0.020
@@ -258,7 +261,8 @@ def _choose_mean(rows: pl.DataFrame, time_ns: Ints, limit: float | None) -> _Pci
         nothing = np.full(len(time_ns), np.nan)
         rx, tx = nothing if rx is None else rx, nothing if tx is None else tx
         seen = np.where(np.isnan(rx[1:]) & np.isnan(tx[1:]), np.nan, 1.0)
-        return _Pcie(source, time_ns, rx[1:] * step_s * factor, tx[1:] * step_s * factor, seen)
+        tx_factor = factor if source != "copies" else TX_WIRE_PER_PAYLOAD
+        return _Pcie(source, time_ns, rx[1:] * step_s * factor, tx[1:] * step_s * tx_factor, seen)
     return None
 
 

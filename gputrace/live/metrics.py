@@ -16,7 +16,7 @@ from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import ALL
-from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD_OF
 from gputrace.live.recorder_rows import LATE_MS, RowCounts
 from gputrace.live.tally import Increment
 from gputrace.trace import Clock
@@ -148,7 +148,7 @@ class Metrics(Collector):
             self.state.labels(gpu, state).inc(max(seconds, 0.0))
         for (gpu, direction), size in found.payload_bytes.items():
             self.payload.labels(gpu, direction).inc(max(size, 0.0))
-            self.wire.labels(gpu, direction).inc(max(size, 0.0) * WIRE_PER_PAYLOAD)
+            self.wire.labels(gpu, direction).inc(max(size, 0.0) * WIRE_PER_PAYLOAD_OF[direction])
         for (gpu, cause, state), seconds in found.lost_s.items():
             self.lost.labels(gpu, cause, state).inc(max(seconds, 0.0))
         for call in found.calls:

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from gputrace.analysis.diagnosis import Diagnosis, GpuFinding
-from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD_OF
 from gputrace.render import charts
 from gputrace.render.charts import TimeAxis
 from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX, PHASE_NAMES
@@ -247,7 +247,7 @@ class _Builder:
         parts = []
         for name in ("rx", "tx"):
             wire = pl.col(f"{name}_wire_bytes")
-            gb_per_s = (wire / WIRE_PER_PAYLOAD / (pl.col("end_ns") - pl.col("start_ns"))).round(4)
+            gb_per_s = (wire / WIRE_PER_PAYLOAD_OF[name] / (pl.col("end_ns") - pl.col("start_ns"))).round(4)
             readings = samples.select("start_ns", "end_ns", gb_per_s.alias("value"))
             if readings["value"].count():
                 parts.append(_steps(readings, self.axis).with_columns(pl.lit(name).alias("series")))

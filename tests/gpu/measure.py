@@ -131,7 +131,7 @@ def drive(driver: Driver, name: str, sampler: str, others: bool, folder: Path) -
     return Round(name, sampler, phases, costs)
 
 
-def evaluate(done: Round, folder: Path, factor: float) -> None:
+def evaluate(done: Round, folder: Path, factors: tuple[float, float]) -> None:
     """Fills `results`, one entry a phase, and `pace`: what each watcher saw, in payload bytes and error."""
     rows = truth.read_rows(folder / f"{done.sampler}.csv")
     rates = {
@@ -142,6 +142,7 @@ def evaluate(done: Round, folder: Path, factor: float) -> None:
     done.pace = asdict(truth.pace(rows))
     for phase in done.phases:
         way = 1 if phase.tx_bytes else 0
+        factor = factors[way]
         copied = (phase.rx_bytes, phase.tx_bytes)[way]
         counted = truth.counted(rows, phase)
         seen: dict[str, float | None] = {"counters": counted[way] / factor if counted is not None else None}
@@ -224,7 +225,7 @@ def markdown(rounds: list[Round], about: dict[str, Any]) -> str:
                 done.name,
                 watcher,
                 f"{100 * cost['cpu_s'] / cost['wall_s']:.2f}",
-                f"{cost.get('rss_mib', 0):.0f}",
+                "" if cost.get("rss_mib") is None else f"{cost['rss_mib']:.0f}",
                 str(pace["rows"]) if own else "",
                 f"{pace['median_ms']:.1f} / {pace['p99_ms']:.1f}" if own else "",
                 f"{pace['late_p99_ms']:.2f}" if own else "",
@@ -253,7 +254,7 @@ def main() -> int:
             if asked.only in {None, name}:
                 print(f"run {name}: {sum(SECONDS.values()) * asked.scale + 8 * QUIET_S:.0f} s", file=sys.stderr)
                 rounds.append(drive(driver, name, sampler, others, asked.folder / name))
-                evaluate(rounds[-1], asked.folder / name, factor)
+                evaluate(rounds[-1], asked.folder / name, (factor, truth.tx_wire_per_payload(mps)))
     except (CudaError, RuntimeError, OSError) as error:
         print(f"cannot measure: {error}", file=sys.stderr)
         if not rounds:

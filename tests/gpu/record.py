@@ -5,7 +5,6 @@ loop, as many tools do it). Runs until SIGTERM or the end of its standard input;
 """
 
 import json
-import resource
 import signal
 import sys
 import threading
@@ -68,6 +67,12 @@ def _until_input_ends(stop: threading.Event) -> None:
     stop.set()
 
 
+def _resident_mib() -> float:
+    """Highest resident memory of this program itself; getrusage would count what its parent had when it was made."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
 def main(setting: str, folder: Path) -> int:
     """One recording."""
     stop = threading.Event()
@@ -79,7 +84,7 @@ def main(setting: str, folder: Path) -> int:
     except GputraceError as error:
         print(f"{setting}: {error}", file=sys.stderr)
         return error.exit_code
-    cost["rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cost["rss_mib"] = _resident_mib()
     (folder / f"{setting}.json").write_text(json.dumps(cost, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -45,6 +45,11 @@ def wire_per_payload(pci_bus_id: str, sysfs: Path = Path("/sys/bus/pci/devices")
     return (mps + 20) / mps, mps, known
 
 
+def tx_wire_per_payload(mps: int) -> float:
+    """(MPS + 24) / MPS: what a GPU sends are writes with 64-bit addresses, whose headers are a word longer."""
+    return (mps + 24) / mps
+
+
 def read_rows(path: Path) -> list[SampleRow]:
     """The rows of a recording of one GPU."""
     with path.open(encoding="utf-8") as stream:

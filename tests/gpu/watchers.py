@@ -81,7 +81,7 @@ class Dmon:
         wall_s = time.monotonic() - self._began_s
         self._reader.join(timeout=2)
         os.close(self._terminal)
-        return {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": wall_s, "rss_mib": used.ru_maxrss / 1024}
+        return {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": wall_s, "rss_mib": None}
 
     def _read(self) -> None:
         left, columns = "", {"rxpci": 1, "txpci": 2}

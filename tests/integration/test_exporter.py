@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gputrace.analysis.diagnose import account
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.errors import InputError, UsageError
-from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import WIRE_PER_PAYLOAD_OF
 from gputrace.live.exporter import STEP_NS, Exporter, serve
 from gputrace.live.exporter_command import exporter_command
 from gputrace.live.metrics import Metrics
@@ -78,7 +78,7 @@ def assert_is_report(values: Values, report: Diagnosis, share: float = 1e-9) -> 
             at = {"gpu": number, "direction": direction}
             assert total(values, "gputrace_pcie_payload_bytes_total", **at) == pytest.approx(size, rel=1e-6)
             wire = total(values, "gputrace_pcie_wire_bytes_total", **at)
-            assert wire == pytest.approx((size or 0.0) * WIRE_PER_PAYLOAD, rel=1e-6)
+            assert wire == pytest.approx((size or 0.0) * WIRE_PER_PAYLOAD_OF[direction], rel=1e-6)
         # Every second that was lost has a cause.
         lost = total(values, "gputrace_lost_seconds_total", gpu=number)
         assert lost == pytest.approx(found["copy_only"] + found["idle"], rel=1e-6)

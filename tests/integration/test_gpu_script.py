@@ -64,7 +64,7 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch, counted: float) -> Sh
 def test_the_script_reports_every_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = measure.Driver(prepare(tmp_path, monkeypatch, 1.0), 0.05)
     done = measure.drive(driver, "beside", "all", True, tmp_path / "rows")
-    measure.evaluate(done, tmp_path / "rows", FACTOR)
+    measure.evaluate(done, tmp_path / "rows", (FACTOR, FACTOR))
     assert [result["phase"] for result in done.results] == list(measure.SECONDS)
     for result in done.results:
         error = result["error"]["counters"]
@@ -81,7 +81,7 @@ def test_the_script_reports_every_phase(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_script_sees_bytes_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = measure.Driver(prepare(tmp_path, monkeypatch, 0.99), 0.03)
     done = measure.drive(driver, "counters", "counters", False, tmp_path / "rows")
-    measure.evaluate(done, tmp_path / "rows", FACTOR)
+    measure.evaluate(done, tmp_path / "rows", (FACTOR, FACTOR))
     said = [line for line in measure.missed([done]) if "payload" in line]
     assert len(said) == sum(bool(result["payload_bytes"]) for result in done.results) == 5
     assert any("-1.00%, target ±0.5%" in line for line in said)

@@ -17,7 +17,7 @@ from gputrace.errors import InputError, UsageError
 from gputrace.ingest import trace_times
 from gputrace.ingest.formats import bundled_formats
 from gputrace.ingest.inputs import Ingested, ingest
-from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD
 from gputrace.ingest.tables import READINGS, TEXT_UNIT, UNIT_FACTORS, read_trace
 from gputrace.ingest.traces import TraceOptions
 from gputrace.loading import load
@@ -461,7 +461,7 @@ def test_nsight_copies_and_kernels_become_samples(tmp_path: Path) -> None:
     ]
     assert samples["start_ns"][0] == BEGIN_NS
     assert samples["rx_wire_bytes"].sum() == pytest.approx(400_000_064 * WIRE_PER_PAYLOAD)
-    assert samples["tx_wire_bytes"].sum() == pytest.approx(500_000_000 * WIRE_PER_PAYLOAD)
+    assert samples["tx_wire_bytes"].sum() == pytest.approx(500_000_000 * TX_WIRE_PER_PAYLOAD)
     seconds = (samples["end_ns"] - samples["start_ns"]) / 1e9
     assert (samples["sm_active"] * seconds).sum() == pytest.approx(0.2)
     assert samples["coverage"].unique().to_list() == [1.0]
