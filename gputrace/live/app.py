@@ -18,9 +18,14 @@ _SEEK_S = 10.0
 _CSS = """
 Screen { layout: vertical; overflow: hidden; }
 .panel { height: auto; }
-.panel VerticalScroll { height: auto; scrollbar-size-vertical: 1; }
+.panel VerticalScroll {
+    height: auto; scrollbar-size-vertical: 1;
+    scrollbar-color: ansi_bright_black; scrollbar-background: ansi_default;
+    scrollbar-color-hover: ansi_bright_black; scrollbar-background-hover: ansi_default;
+    scrollbar-color-active: ansi_bright_black; scrollbar-background-active: ansi_default;
+}
 .title { text-style: bold underline; height: 1; }
-.panel:focus-within .title { text-style: bold reverse; }
+.title.focused { text-style: bold reverse; }
 #header, #keys { height: 1; }
 #gpus { max-height: 8; } #gpus VerticalScroll { max-height: 8; }
 #workers { max-height: 30%; } #workers VerticalScroll { max-height: 100%; }

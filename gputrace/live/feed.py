@@ -1,5 +1,6 @@
 """What a live view is fed with: a capture that grows, or an old one by its own clock."""
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ import polars as pl
 
 from gputrace.analysis.parts import part_of
 from gputrace.errors import InputError, UsageError
-from gputrace.ingest.inputs import expand, ingest
+from gputrace.ingest.inputs import ingest
 from gputrace.live.segments import cut_parquet, newest
 from gputrace.live.tail import Tail, is_text
 from gputrace.rebuild.rebuild import rebuild
@@ -23,6 +24,9 @@ QUIET_S = 60.0
 _MARGIN = 1.3
 MIN_SPEED, MAX_SPEED = 0.25, 100.0
 _NEVER_FOLLOWED = ("truth.csv", "README.md", "README", "events.jsonl")
+_STAMPED_LOG, _RAW = re.compile(r"prover-\d{6,}\.log"), ("prover.stdout", "prover.stderr")
+# Replaced as a whole, never appended to.
+_REPLACED = ("meta.json",)
 
 
 class Feed(Protocol):
@@ -118,6 +122,7 @@ class Following:
     waiting: str = ""
     _tails: dict[Path, Tail] = field(default_factory=dict)
     _whole: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    _targets: dict[Path, Path] = field(default_factory=dict)
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -134,7 +139,8 @@ class Following:
             return None
         self.grew_at = self.clock()
         try:
-            trace = rebuild(ingest([str(self._window_folder)], timezone=self.timezone))
+            folders = sorted(str(path) for path in self._window_folder.iterdir())
+            trace = rebuild(ingest(folders, timezone=self.timezone))
         except InputError as error:
             self.waiting = str(error).replace(f"{self._window_folder}/", "")
             return None
@@ -169,43 +175,38 @@ class Following:
             if path in self._tails:
                 self._tails.pop(path).close()
             self._whole.pop(path, None)
-            self._target(path).unlink(missing_ok=True)
+            self._targets.pop(path).unlink(missing_ok=True)
             changed = True
-        for path in present:
-            changed |= self._take_text(path) if path in self._tails or is_text(path) else self._take_whole(path)
+        for path, target in present.items():
+            self._targets[path] = target
+            whole = path.name in _REPLACED or not (path in self._tails or is_text(path))
+            changed |= self._take_whole(path, target) if whole else self._take_text(path, target)
         return changed
 
-    def _files(self) -> list[Path]:
-        found: list[Path] = []
-        for given in self.paths:
-            path = Path(given)
-            if path.is_dir():
-                inside = [p for p in path.iterdir() if p.is_file() and not p.name.startswith(".")]
-                found += newest([p for p in inside if p.name not in _NEVER_FOLLOWED], self.window_s * _MARGIN)
-            else:
-                found.append(path)
+    def _files(self) -> dict[Path, Path]:
+        """The files to look at, with where each is put: its own name, in a folder for each input."""
+        found: dict[Path, Path] = {}
+        for number, given in enumerate(self.paths):
+            path, folder = Path(given), self._window_folder / str(number)
+            folder.mkdir(exist_ok=True)
+            inside = newest(_wanted(path), self.window_s * _MARGIN) if path.is_dir() else [path]
+            found |= {file: folder / file.name for file in inside}
         return found
 
-    def _target(self, path: Path) -> Path:
-        """Its name in the window's folder; loose files of the same name in two folders stay apart."""
-        named = self.paths.index(str(path)) if str(path) in self.paths else 0
-        return self._window_folder / f"{named}-{path.name}"
-
-    def _take_text(self, path: Path) -> bool:
+    def _take_text(self, path: Path, target: Path) -> bool:
         tail = self._tails.setdefault(path, Tail(path, self.clock))
         added = tail.read()
         tail.forget_before(self.clock() - self.window_s * _MARGIN)
         if added:
-            self._target(path).write_bytes(tail.text())
+            target.write_bytes(tail.text())
         return bool(added)
 
-    def _take_whole(self, path: Path) -> bool:
+    def _take_whole(self, path: Path, target: Path) -> bool:
         try:
             status = path.stat()
             state = status.st_mtime_ns, status.st_size
             if not status.st_size or self._whole.get(path) == state:
                 return False
-            target = self._target(path)
             target.unlink(missing_ok=True)
             if not cut_parquet(path, target, self.window_s * _MARGIN):
                 target.symlink_to(path.resolve())
@@ -218,9 +219,9 @@ class Following:
     def _forget(self, trace: Trace) -> None:
         """After the first look at a long file: what lies before the window, by the file's mean rate of lines."""
         last_ns = max((info.last_ns or 0 for info in trace.inputs), default=0)
-        by_name = {Path(info.path).name: info for info in trace.inputs}
+        known = {Path(info.path): info for info in trace.inputs}
         for path, tail in self._tails.items():
-            info = by_name.get(self._target(path).name)
+            info = known.get(self._targets[path])
             if info is None or info.first_ns is None or info.last_ns is None or info.last_ns <= info.first_ns:
                 continue
             # Twice the window: the rate of lines is not the same all the time.
@@ -246,14 +247,28 @@ def last_seconds(trace: Trace, seconds: float) -> Trace:
 def is_growing(paths: Iterable[str], clock: Callable[[], float] = time.time) -> bool:
     """Whether somebody is still writing these files. Raises `InputError` where one does not exist."""
     latest = 0.0
-    for path, _ in expand(paths):
-        if path == "-":
+    for given in paths:
+        if given == "-":
             raise UsageError("live follows files: pipe the log through a file, or give it as --log to a recording")
+        path = Path(given)
         try:
-            latest = max(latest, Path(path).stat().st_mtime)
+            files = _wanted(path) if path.is_dir() else [path]
+            if not files:
+                raise InputError(f"{given}: the folder is empty")
+            latest = max(latest, *(file.stat().st_mtime for file in files))
         except OSError as error:
-            raise InputError(f"{path}: cannot be opened: {error.strerror}") from error
+            raise InputError(f"{given}: cannot be opened: {error.strerror}") from error
     return clock() - latest < QUIET_S
+
+
+def _wanted(folder: Path) -> list[Path]:
+    """The files of a capture that a view reads.
+
+    A recorder's raw copies of what it has stamped line by line say nothing more while it runs.
+    """
+    inside = [p for p in folder.iterdir() if p.is_file() and not p.name.startswith(".")]
+    stamped = any(_STAMPED_LOG.fullmatch(path.name) for path in inside)
+    return [p for p in inside if p.name not in _NEVER_FOLLOWED and not (stamped and p.name in _RAW)]
 
 
 def _title(paths: list[str]) -> str:

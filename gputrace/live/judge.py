@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import polars as pl
+
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis, Gap
 from gputrace.analysis.headline import main_cause
@@ -36,8 +38,10 @@ def judge(trace: Trace, now_ns: int, window_s: float, clock: Callable[[], float]
     """The diagnosis of the `window_s` seconds before `now_ns`; nothing is predicted. `clock` times it, in seconds."""
     begun = clock()
     spans = windows(trace).frame
-    if spans.is_empty() or now_ns <= (begin_ns := int(spans["start_ns"].min())):  # type: ignore[arg-type]
+    ended = trace.calls.filter(pl.col("unlock_ns") <= now_ns)
+    if spans.is_empty() or (ended.is_empty() and not trace.marks.is_empty()):
         return Judgement(now_ns, missing="no call has ended yet")
+    begin_ns = int(spans["start_ns"].min())  # type: ignore[arg-type]
     end = f"{(now_ns - begin_ns) / 1e9:.3f}"
     try:
         found = diagnose(select(trace, Selection(end=end, last_s=window_s)), scenarios=())

@@ -1,4 +1,4 @@
-"""What each panel of the screen says, as styled text of a given width. Each state has a word; colour only repeats it."""
+"""What each panel of the screen says, as styled text of a given width. States have words; colour only repeats them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def gpus(shown: Shown, width: int) -> Text:
     for gpu in found:
         if len(found) <= 2:
             lines.append(_gpu_title(gpu, width))
-            lines.append(_gpu_line(gpu, "  ", max(0, (width - 76) // 2)))
+            lines.append(_gpu_line(gpu, "  ", max(0, (width - 82) // 2)))
         else:
             lines.append(_gpu_line(gpu, f"GPU {gpu.gpu} ", 0))
     return _joined(lines)
@@ -157,8 +157,8 @@ def _worker(worker: WorkerNow, now_ns: int, usual: dict[str, PhaseNow], several:
         line.append(f"  partition {worker.partition} of {(worker.job or '?')[:8]}")
     if worker.beside:
         line.append(f"  + {', '.join(worker.beside)}", style="dim")
-    if worker.open_end:
-        line.append("  end not printed yet", style="dim")
+    if worker.open_end and not worker.after:
+        line.append("  nothing printed since", style="dim")
     line.truncate(width, overflow="ellipsis")
     return line
 
@@ -167,7 +167,8 @@ def verdict_title(shown: Shown) -> str:
     """With the age of what is said."""
     title = f"Verdict on the last {duration(shown.window_s)}"
     if shown.judgement is not None and shown.moment is not None:
-        title += f", {duration(max(0.0, (shown.moment.now_ns - shown.judgement.at_ns) / 1e9))} ago"
+        age_s = (shown.moment.now_ns - shown.judgement.at_ns) / 1e9
+        title += f", {duration(age_s)} ago" if age_s >= 1 else ", just now"
     if shown.judging_s is not None and shown.judging_s >= 2:
         title += f", the next has taken {duration(shown.judging_s)} so far"
     return title
@@ -201,9 +202,10 @@ def causes(shown: Shown, width: int) -> Text:
     if found is None:
         return Text("not judged yet", style="dim")
     lines = []
+    name_width = 22 if width >= 40 else 19
     for cause in found.gaps.by_cause:
         if cause.share >= 0.005:
-            shares = f"{cause.cause:<19.19} {cause.total_s:6.1f} s {percent(cause.share):>4}"
+            shares = f"{cause.cause[:name_width]:<{name_width}} {cause.total_s:6.1f} s {percent(cause.share):>4}"
             lines.append(Text.assemble(shares, " ", (bar(cause.share, max(0, width - len(shares) - 2)), "red")))
     for gap in found.gaps.list[:3]:
         where = f" in {gap.phase}" if gap.phase else ""
@@ -219,7 +221,7 @@ def phases_title(shown: Shown) -> str:
     if moment is None or not moment.calls_ended:
         return "Phases, ms"
     rate = "" if moment.calls_per_s is None else f", {moment.calls_per_s:.2f}/s"
-    return f"Phases, ms: {moment.calls_ended} calls{rate}"
+    return f"Phases, ms: {moment.calls_ended} call{'' if moment.calls_ended == 1 else 's'}{rate}"
 
 
 def phases(shown: Shown, width: int) -> Text:

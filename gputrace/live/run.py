@@ -33,7 +33,7 @@ def live(
     follow = is_growing(paths) and speed is None
     feed = Following(paths, window_s, timezone) if follow else Replay(paths, timezone)
     try:
-        session = Session(feed, window_s, speed or 1.0, start_s)
+        session = Session(feed, window_s, speed or 1.0, start_s, paused=once)
         _show(session, once, whole=not start_s)
     finally:
         if isinstance(feed, Following):
@@ -67,6 +67,6 @@ def _show(session: Session, once: bool, whole: bool = True) -> None:
         return
     from gputrace.live.app import LiveApp
 
-    if not sys.stdout.isatty():
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
         raise UsageError("live needs a terminal; --once writes one frame as text")
     LiveApp(session).run()

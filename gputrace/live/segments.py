@@ -8,7 +8,7 @@ import polars as pl
 
 from gputrace.live.tail import is_text
 
-_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6})\.(?P<form>\w+)$")
+_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{6,})\.(?P<form>\w+)$")
 # When a recorder's row ends, in Unix ns.
 _ROW_END = "t_end_ns"
 

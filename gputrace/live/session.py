@@ -12,7 +12,7 @@ from gputrace.live.state import Board
 from gputrace.trace import Trace
 
 # Shares of a core in the long run, and what a short replay may spend at once.
-_JUDGE_SHARE, _LOAD_SHARE, _CREDIT_S = 0.025, 0.05, 4.0
+_JUDGE_SHARE, _LOAD_SHARE, _CREDIT_S = 0.025, 0.05, 2.0
 # No judgement is newer than this by the run's clock or by the wall clock, no load by the wall clock.
 _JUDGE_EVERY_S, _JUDGE_LEAST_S, _LOAD_LEAST_S = 5.0, 1.0, 1.0
 
@@ -20,7 +20,8 @@ _JUDGE_EVERY_S, _JUDGE_LEAST_S, _LOAD_LEAST_S = 5.0, 1.0, 1.0
 class Session:
     """State of one view. `work` does what is due and may take long: call it from a thread. `shown` is always quick.
 
-    `monotonic` and the clock of a replay can be injected; `start_s` is where a replay begins, in seconds.
+    `monotonic` and the clock of a replay can be injected; `start_s` is where a replay begins, in seconds, and
+    whether `paused`.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Session:
         window_s: float = 300.0,
         speed: float = 1.0,
         start_s: float = 0.0,
+        paused: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.feed, self.window_s = feed, window_s
@@ -36,14 +38,14 @@ class Session:
         self.findings = Findings()
         self.judgement: Judgement | None = None
         self.note = ""
-        self._speed, self._start_s, self._monotonic = speed, start_s, monotonic
+        self._speed, self._start_s, self._paused, self._monotonic = speed, start_s, paused, monotonic
         self._trace: Trace | None = None
         self._board: Board | None = None
         self._judging_since: float | None = None
         self._judged_at = float("-inf")
         self._loaded_at = float("-inf")
         self._judge_budget = Budget(_JUDGE_SHARE, _CREDIT_S, monotonic)
-        self._load_budget = Budget(_LOAD_SHARE, _CREDIT_S / 4, monotonic)
+        self._load_budget = Budget(_LOAD_SHARE, _CREDIT_S / 2, monotonic)
         self._generation = 0
 
     @property
@@ -75,6 +77,8 @@ class Session:
             if self.feed.replays:
                 self.clock = Clock(board.start_ns, board.end_ns, self._speed, self._monotonic)
                 self.clock.seek(self._start_s)
+                if self._paused:
+                    self.clock.pause()
             self._trace, self._board, self.note = trace, board, ""
         elif isinstance(self.feed, Following) and self.feed.waiting:
             self.note = f"waiting for data: {self.feed.waiting}"

@@ -65,7 +65,7 @@ class PhaseNow:
     median_ms: float
     p95_ms: float
     max_ms: float
-    last_ms: float
+    total_ms: float
 
 
 @dataclass(frozen=True)
@@ -270,13 +270,13 @@ def _summary(phases: pl.DataFrame) -> tuple[PhaseNow, ...]:
         pl.col("duration_ms").median().alias("median"),
         pl.col("duration_ms").quantile(0.95, "linear").alias("p95"),
         pl.col("duration_ms").max().alias("max"),
-        pl.col("duration_ms").last().alias("last"),
+        pl.col("duration_ms").sum().alias("total"),
     )
     found = {row[0]: PhaseNow(row[0], row[1], *(float(value) for value in row[2:])) for row in rows.iter_rows()}
     return tuple(found[name] for name in PHASE_NAMES if name in found)
 
 
 def telling(phases: tuple[PhaseNow, ...]) -> tuple[PhaseNow, ...]:
-    """The phases worth a line on a small screen: the longest first, none that only contains others or is always 0."""
+    """The phases worth a line: what took most time first, none that only contains others or is always 0."""
     shown = [phase for phase in phases if phase.name not in CONTAINS_OTHERS and phase.max_ms > 1]
-    return tuple(sorted(shown, key=lambda phase: -phase.median_ms * phase.count))
+    return tuple(sorted(shown, key=lambda phase: -phase.total_ms))

@@ -1,10 +1,11 @@
 """The widgets of the terminal view. They show texts made in `panels` and know nothing of traces."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
@@ -32,6 +33,14 @@ class Panel(Vertical):
             yield self._title
         yield self._scroll
 
+    def on_descendant_focus(self) -> None:
+        """Its title shows that keys go here."""
+        self._title.add_class("focused")
+
+    def on_descendant_blur(self) -> None:
+        """No longer."""
+        self._title.remove_class("focused")
+
     def show(self, shown: Shown) -> None:
         """Says what is so now."""
         width = self.size.width - 1
@@ -51,22 +60,22 @@ class Panel(Vertical):
 class Help(ModalScreen[None]):
     """What the keys do and how to read the screen."""
 
-    BINDINGS = [Binding("escape,q,question_mark,space,enter", "dismiss", "close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,space,enter", "dismiss", "close")]
     TEXT = """\
 Keys
-  tab, shift+tab   next or previous panel; up, down, page up, page down scroll it
-  q, ctrl+c        quit (a recording is ended, its prover is not)
+  tab, shift+tab   next, previous panel; up, down, page keys scroll it
+  q, ctrl+c        quit (ends a recording, not the prover it records)
  Replaying
   space            pause, go on
   left, right      10 s back, forward
   + -              twice, half as fast
-  home, end        begin, end of the run
+  home, end        to the beginning, the end of the run
 
 Reading the screen
-  C computing   c copy-only   . idle   each letter half a second, the latest right
-  rx into the GPU, tx out of it: GB/s of payload, and the share of the link's rate
-  long: p95 is ...  the phase has lasted longer than 95 % of its like
-  after ...         the log does not say yet when it ends; this it printed last
+  C computing  c copy-only  . idle: a letter is 0.5 s, the latest is right
+  rx, tx           into, out of the GPU: payload, and share of the link
+  long: p95 is ... it has lasted longer than 95 % of its like
+  after ...        its end is not printed yet; this was printed last
 
 esc closes this"""
 
