@@ -15,7 +15,7 @@ from gputrace.trace import Trace
 
 # Gaps shorter than this are in the sums by cause only.
 LONG_GAP_S = 2.0
-MOST_FINDINGS = 500
+MOST_FINDINGS = 200
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,12 @@ def judge(trace: Trace, now_ns: int, window_s: float, clock: Callable[[], float]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was not so before, and when."""
+    """Something that was not so before, and when. `what`: the cause or the regime's label."""
 
     at_ns: int
     kind: str
     text: str
+    what: str | None = None
 
 
 @dataclass
@@ -79,17 +80,18 @@ class Findings:
             regime = found.regimes[-1]
             why = f" ({regime.reason})" if len(found.regimes) > 1 and regime.reason else ""
             at_ns = regime.start_ns if self._label is None or len(found.regimes) > 1 else judgement.at_ns
-            entries.append(Finding(at_ns, "regime", f"regime: {label}{why}"))
+            entries.append(Finding(at_ns, "regime", f"regime: {label}{why}", label))
             self._label = label
         if (cause := judgement.cause) != self._cause:
-            entries.append(Finding(judgement.at_ns, "cause", _new_cause(cause, self._cause, found)))
+            entries.append(Finding(judgement.at_ns, "cause", _new_cause(cause, self._cause, found), cause))
             self._cause = cause
         self.entries = sorted([*self.entries, *entries], key=lambda entry: entry.at_ns)[-MOST_FINDINGS:]
 
     def back_to(self, now_ns: int) -> None:
         """Forgets what is later than `now_ns`, as after going back in a replay."""
         self.entries = [entry for entry in self.entries if entry.at_ns <= now_ns]
-        self._cause = self._label = None
+        said = {entry.kind: entry.what for entry in self.entries}
+        self._cause, self._label = said.get("cause"), said.get("regime")
         self._gaps_until = {gpu: min(until, now_ns) for gpu, until in self._gaps_until.items()}
 
     def _gaps(self, found: Diagnosis) -> list[Finding]:

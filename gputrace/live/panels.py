@@ -78,9 +78,9 @@ def gpus(shown: Shown, width: int) -> Text:
     for gpu in found:
         if len(found) <= 2:
             lines.append(_gpu_title(gpu, width))
-            lines.append(_gpu_line(gpu, "  ", max(0, (width - 82) // 2)))
+            lines.append(_gpu_line(gpu, "  ", width))
         else:
-            lines.append(_gpu_line(gpu, f"GPU {gpu.gpu} ", 0))
+            lines.append(_gpu_line(gpu, f"GPU {gpu.gpu:<2} ", width))
     return _joined(lines)
 
 
@@ -100,7 +100,8 @@ def _gpu_title(gpu: GpuNow, width: int) -> Text:
     return Text.assemble((name, "bold"), " " * max(2, width - len(name) - len(shares)), shares)
 
 
-def _gpu_line(gpu: GpuNow, begin: str, bar_width: int) -> Text:
+def _gpu_line(gpu: GpuNow, begin: str, width: int) -> Text:
+    bar_width = (width - 82) // 2
     if gpu.age_s is None or (gpu.state is None and gpu.rx_bytes_per_s is None and gpu.sm_share is None):
         said = "no reading yet" if gpu.age_s is None else f"no reading for {duration(gpu.age_s)}"
         return Text.assemble(begin, (said, "dim"))
@@ -116,7 +117,7 @@ def _gpu_line(gpu: GpuNow, begin: str, bar_width: int) -> Text:
         if bar_width >= 4:
             line.append(" " + bar(min(1.0, share or 0.0), bar_width).ljust(bar_width, "·"), style="cyan")
     line.append("  ")
-    for letter in gpu.strip:
+    for letter in gpu.strip[-max(1, width - len(line)) :]:
         line.append(letter, style={"C": "green", "c": "yellow", ".": "red"}.get(letter, ""))
     return line
 

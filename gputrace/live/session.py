@@ -12,7 +12,7 @@ from gputrace.live.state import Board
 from gputrace.trace import Trace
 
 # Shares of a core in the long run, and what a short replay may spend at once.
-_JUDGE_SHARE, _LOAD_SHARE, _CREDIT_S = 0.025, 0.05, 2.0
+_JUDGE_SHARE, _LOAD_SHARE, _CREDIT_S = 0.03, 0.05, 2.0
 # No judgement is newer than this by the run's clock or by the wall clock, no load by the wall clock.
 _JUDGE_EVERY_S, _JUDGE_LEAST_S, _LOAD_LEAST_S = 5.0, 1.0, 1.0
 

@@ -141,6 +141,8 @@ def _extent(trace: Trace) -> tuple[int, int]:
         for frame, columns in (
             (trace.samples, ("start_ns", "end_ns")),
             (trace.calls, ("start_ns", "unlock_ns", "end_ns", "finish_ns")),
+            # What a line without a time ends was over when it was printed.
+            (trace.phases, ("end_ns",)),
             (trace.syntheses, ("start_ns", "end_ns")),
         )
         for column in columns

@@ -107,7 +107,12 @@ class Tail:
         """Whether the name now means another file than the open one."""
         if self._file is None:
             return False
-        named, opened = self.path.stat(), os.fstat(self._file.fileno())
+        try:
+            named = self.path.stat()
+        except FileNotFoundError:
+            # Renamed, and the new one is not there yet: the old one may still be written to.
+            return False
+        opened = os.fstat(self._file.fileno())
         return (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino)
 
     def _keep(self, data: bytes, read_at: float | None = None) -> None:
