@@ -110,13 +110,14 @@ class Following:
     """Files that somebody else is writing: of each only what was added is read, and only the window is kept.
 
     `window_s`: how far back the trace reaches. Files of a folder that are older than the window are not opened.
-    `clock` is the wall clock in Unix seconds.
+    `clock` is the wall clock in Unix seconds; `writing` says whether our own recorder still runs, where there is one.
     """
 
     paths: list[str]
     window_s: float = 300.0
     timezone: str | None = None
     clock: Callable[[], float] = time.time
+    writing: Callable[[], bool] | None = None
     replays: bool = False
     grew_at: float | None = None
     waiting: str = ""

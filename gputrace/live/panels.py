@@ -20,6 +20,8 @@ _WORDS = {
     "free": "free",
 }
 _WIDE = 100
+# Less than this is how often files are looked at.
+_QUIET_S = 10.0
 KEYS_REPLAY = (
     ("space", "pause"),
     ("left/right", "10 s"),
@@ -54,18 +56,21 @@ class Shown:
 
 
 def header(shown: Shown, width: int) -> Text:
-    """One line: what is shown, how, and which moment of it."""
-    parts = [f"gputrace live: {shown.title}", shown.mode]
+    """One line: what is shown, how, and which moment of it. Where it is too long, the name gives way."""
+    parts = [shown.mode]
     if shown.moment is not None:
         now_ns = shown.moment.now_ns
         if shown.absolute:
             parts.append(f"{utc(now_ns)[11:19]} UTC")
         if shown.end_ns is not None:
             parts.append(f"{(now_ns - shown.start_ns) / 1e9:.1f} of {(shown.end_ns - shown.start_ns) / 1e9:.1f} s")
-    if shown.behind_s is not None and shown.behind_s >= 2:
+    if shown.behind_s is not None and shown.behind_s >= _QUIET_S:
         parts.append(f"nothing new for {duration(shown.behind_s)}")
-    line = Text("  ".join(parts), style="reverse", no_wrap=True, overflow="ellipsis")
-    line.truncate(width, overflow="ellipsis", pad=True)
+    rest = "  ".join(["", *parts])
+    name = Text(f"gputrace live: {shown.title}")
+    name.truncate(max(1, width - len(rest)), overflow="ellipsis")
+    line = Text(name.plain + rest, style="reverse", no_wrap=True)
+    line.truncate(width, pad=True)
     return line
 
 

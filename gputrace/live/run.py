@@ -46,7 +46,7 @@ def record_and_show(options: Sequence[str], folder: str, window_s: float = 300.0
     Closing the view ends the recording. Raises `InputError` where the recorder cannot start.
     """
     started = recording.start(options, Path(folder))
-    feed = Following([folder], window_s)
+    feed = Following([folder], window_s, writing=lambda: started.running)
     try:
         _show(Session(feed, window_s), once=False)
     finally:
@@ -56,17 +56,17 @@ def record_and_show(options: Sequence[str], folder: str, window_s: float = 300.0
 
 
 def _show(session: Session, once: bool, whole: bool = True) -> None:
+    if not once and not (sys.stdout.isatty() and sys.stderr.isatty()):
+        raise UsageError("live needs a terminal; --once writes one frame as text")
     # Here, so that an input that cannot be used is one line and no screen.
     session.work()
-    if once:
-        if session.clock is not None and whole:
-            session.seek(float("1e9"))
-        session.work(at_once=True)
-        width = shutil.get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
-        sys.stdout.write(frame(session.shown(), max(_WIDTH, width)))
-        return
-    from gputrace.live.app import LiveApp
+    if not once:
+        from gputrace.live.app import LiveApp
 
-    if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        raise UsageError("live needs a terminal; --once writes one frame as text")
-    LiveApp(session).run()
+        LiveApp(session).run()
+        return
+    if session.clock is not None and whole:
+        session.seek(float("1e9"))
+        session.work(at_once=True)
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns if sys.stdout.isatty() else _WIDTH
+    sys.stdout.write(frame(session.shown(), max(_WIDTH, width)))

@@ -146,8 +146,9 @@ class Session:
         )
 
     def _mode(self) -> str:
-        if not self.feed.replays:
-            return "following"
+        if isinstance(self.feed, Following):
+            writing = self.feed.writing
+            return "following" if writing is None else "recording" if writing() else "the recording has ended"
         if self.clock is None:
             return "replay"
         if self.clock.ended:

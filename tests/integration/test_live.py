@@ -136,7 +136,7 @@ def test_going_back_takes_back_what_was_said() -> None:
     session = Session(Replay([str(folder("pinned-heavy"))]), 300.0, start_s=90.0, paused=True, monotonic=clock)
     session.work()
     assert session.judgement is not None and session.findings.entries
-    session.seek(-70.0)
+    session.seek(-40.0)
     shown = session.shown()
     assert shown.judgement is None and shown.moment is not None
     assert all(finding.at_ns <= shown.moment.now_ns for finding in shown.findings)
