@@ -14,6 +14,7 @@ from gputrace.analysis.parts import part_of
 from gputrace.errors import InputError, UsageError
 from gputrace.ingest.inputs import ingest
 from gputrace.live.segments import cut_parquet, newest
+from gputrace.live.state import is_clocked
 from gputrace.live.tail import Tail, is_text
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.trace import Trace
@@ -234,8 +235,9 @@ class Following:
 
 def last_seconds(trace: Trace, seconds: float) -> Trace:
     """The end of a trace: calls that had not ended by then, with what belongs to them."""
-    ends = [frame[name].max() for frame, name in ((trace.samples, "end_ns"), (trace.calls, "end_ns"))]
-    ends += [trace.calls["start_ns"].max()]
+    ends = [trace.calls["end_ns"].max(), trace.calls["start_ns"].max()]
+    if is_clocked(trace):
+        ends.append(trace.samples["end_ns"].max())
     known = [int(end) for end in ends if end is not None]  # type: ignore[arg-type]
     if not known:
         return trace

@@ -134,12 +134,21 @@ class Board:
         return self._table[1]
 
 
+def is_clocked(trace: Trace) -> bool:
+    """Whether all of it is on the wall clock."""
+    return trace.clock.method != "none" or trace.marks.is_empty()
+
+
 def _extent(trace: Trace) -> tuple[int, int]:
-    """First and last wall-clock time that anything in the trace has; 0, 0 without any."""
+    """First and last time that anything in the trace has; 0, 0 without any.
+
+    Where nothing ties the log to the wall clock its times count from the engine's start: readings are on another clock.
+    """
+    clocked = is_clocked(trace)
     times = [
         value
         for frame, columns in (
-            (trace.samples, ("start_ns", "end_ns")),
+            (trace.samples if clocked else trace.samples.clear(), ("start_ns", "end_ns")),
             (trace.calls, ("start_ns", "unlock_ns", "end_ns", "finish_ns")),
             # What a line without a time ends was over when it was printed.
             (trace.phases, ("end_ns",)),
@@ -149,7 +158,7 @@ def _extent(trace: Trace) -> tuple[int, int]:
         for value in (frame[column].min(), frame[column].max())
         if value is not None
     ]
-    if trace.clock.method != "none":
+    if clocked:
         stamps = trace.marks.select(pl.coalesce("log_ns", "arrival_ns"))["log_ns"]
         times += [value for value in (stamps.min(), stamps.max()) if value is not None]
     return (int(min(times)), int(max(times))) if times else (0, 0)  # type: ignore[arg-type]
@@ -160,7 +169,7 @@ def _accounts(trace: Trace, thresholds: Thresholds) -> dict[int, _Account]:
 
     The states are those of the report (`GpuView.states`), so that a screen and a report never disagree.
     """
-    clocked = trace.clock.method != "none" or trace.marks.is_empty()
+    clocked = is_clocked(trace)
     spans = [trace.calls.select("gpu", pl.col("lock_ns").alias("start_ns"), pl.col("unlock_ns").alias("end_ns"))]
     if clocked:
         spans.append(trace.samples.select("gpu", "start_ns", "end_ns"))

@@ -7,12 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from gputrace.live.feed import last_seconds
 from gputrace.live.state import RECENT_S, STRIP_CELLS, Board
 from gputrace.live.workers import OWN_PHASES
 from gputrace.loading import load
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
-from tests.captures import SAMPLES, diagnosis, folder, read
+from tests.captures import SAMPLES, diagnosis, docker_lines, folder, read
 from tests.two_gpus import write_two_gpus
 
 NAMES = ("pageable-heavy", "pinned-heavy", "light-then-heavy", "one-worker")
@@ -161,3 +162,17 @@ def test_a_call_whose_end_is_not_printed_shows_what_was_printed_last(
     assert worker.open_end and worker.doing == doing
     assert worker.after == after or (after == "msm_invoke" and worker.after in ("msm_invoke", "msm_dtor"))
     assert worker.for_s(board.end_ns + 5_000_000_000) >= 4.9
+
+
+def test_a_log_without_a_wall_clock_is_not_mixed_with_readings(tmp_path: Path) -> None:
+    (tmp_path / "prover.stderr").write_text(
+        "\n".join(text for stream, _, text in docker_lines("pageable-heavy") if stream == "stderr") + "\n"
+    )
+    trace = load([str(tmp_path / "prover.stderr")])
+    assert trace.clock.method == "none"
+    trace.samples = read("pageable-heavy").samples
+    board = Board(trace)
+    assert (board.end_ns - board.start_ns) / 1e9 < 120
+    assert board.at(board.end_ns - 20_000_000_000).workers
+    kept = last_seconds(trace, 20.0)
+    assert 5 < kept.calls.height < trace.calls.height
