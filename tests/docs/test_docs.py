@@ -77,3 +77,8 @@ def test_changelog_has_the_version() -> None:
 
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"## [{__version__}]" in changelog or "## [Unreleased]" in changelog
+
+
+def test_the_live_screen_in_the_manual_is_the_one_of_the_code() -> None:
+    screen = (ROOT / "tests" / "golden" / "live-h200-pinned.80x24.txt").read_text()
+    assert f"```\n{screen}```\n" in (ROOT / "docs" / "live.md").read_text()

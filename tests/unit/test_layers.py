@@ -83,7 +83,7 @@ def test_no_module_imports_from_a_layer_above(path: Path) -> None:
     assert above == []
 
 
-@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "render"])
+@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "render", "live"])
 def test_no_imports_in_circles_within_a_room(room: str) -> None:
     paths = {name_of(path): path for path in MODULES if room_of(name_of(path)) == room}
 
@@ -108,6 +108,10 @@ def test_drawing_libraries_are_used_where_html_is_made() -> None:
     assert users_of("altair", "jinja2", "vl_convert") - allowed == set()
 
 
+def test_only_the_live_screen_uses_textual() -> None:
+    assert users_of("textual") == {"live/app.py", "live/view.py"}
+
+
 def test_nvml_has_one_door() -> None:
     assert users_of("pynvml") == {"sampler/nvml.py"}
 
@@ -128,7 +132,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(ran.stdout.split())
 
 
-HEAVY = {"polars", "numpy", "scipy", "altair", "jinja2", "vl_convert", "pynvml", "ruptures", "zstandard"}
+HEAVY = {"textual", "polars", "numpy", "scipy", "altair", "jinja2", "vl_convert", "pynvml", "ruptures", "zstandard"}
 
 
 def test_the_command_line_loads_no_heavy_library() -> None:

@@ -54,6 +54,8 @@ class _Outcome:
 
 def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 32, seed: int = 0) -> tuple[WhatIf, ...]:
     """Predictions, most seconds saved first; the upper bound, which nobody can build, last."""
+    if not scenarios:
+        return ()
     setting = _setting(run)
     unchanged = _outcome(run, setting)
     resampled = []
