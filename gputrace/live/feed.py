@@ -225,7 +225,7 @@ class Following:
 def last_seconds(trace: Trace, seconds: float) -> Trace:
     """The end of a trace: calls that had not ended by then, with what belongs to them."""
     ends = [trace.calls["end_ns"].max(), trace.calls["start_ns"].max()]
-    if is_clocked(trace):
+    if is_clocked(trace) or trace.calls.is_empty():
         ends.append(trace.samples["end_ns"].max())
     known = [int(end) for end in ends if end is not None]  # type: ignore[arg-type]
     if not known:
