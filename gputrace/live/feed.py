@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import polars as pl
 
@@ -28,16 +27,6 @@ _NEVER_FOLLOWED = ("truth.csv", "README.md", "README", "events.jsonl")
 _STAMPED_LOG, _RAW = re.compile(r"prover-\d{6,}\.log"), ("prover.stdout", "prover.stderr")
 # Replaced as a whole, never appended to.
 _REPLACED = ("meta.json",)
-
-
-class Feed(Protocol):
-    """Where a view's data comes from. `load` may take long and is called from a thread; the rest is cheap."""
-
-    title: str
-    replays: bool
-
-    def load(self) -> Trace | None:
-        """The run as far as it is known now; None if that has not changed since the last call."""
 
 
 class Clock:
@@ -236,7 +225,7 @@ class Following:
 def last_seconds(trace: Trace, seconds: float) -> Trace:
     """The end of a trace: calls that had not ended by then, with what belongs to them."""
     ends = [trace.calls["end_ns"].max(), trace.calls["start_ns"].max()]
-    if is_clocked(trace):
+    if is_clocked(trace) or trace.calls.is_empty():
         ends.append(trace.samples["end_ns"].max())
     known = [int(end) for end in ends if end is not None]  # type: ignore[arg-type]
     if not known:

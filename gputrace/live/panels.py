@@ -164,7 +164,7 @@ def _worker(worker: WorkerNow, now_ns: int, usual: dict[str, PhaseNow], several:
     if worker.beside:
         line.append(f"  + {', '.join(worker.beside)}", style="dim")
     if worker.open_end and not worker.after:
-        line.append("  nothing printed since", style="dim")
+        line.append("  no line yet", style="dim")
     line.truncate(width, overflow="ellipsis")
     return line
 

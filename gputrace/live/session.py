@@ -8,7 +8,7 @@ from gputrace.errors import InputError
 from gputrace.live.feed import Clock, Following, Replay
 from gputrace.live.judge import Budget, Findings, Judgement, judge
 from gputrace.live.panels import Shown
-from gputrace.live.state import Board, is_clocked
+from gputrace.live.state import Board
 from gputrace.trace import Trace
 
 # Shares of a core in the long run, and what a short replay may spend at once.
@@ -137,7 +137,7 @@ class Session:
             moment=board.at(now_ns, self.window_s) if board is not None and now_ns is not None else None,
             start_ns=board.start_ns if board is not None else 0,
             end_ns=clock.end_ns if clock is not None else None,
-            absolute=self._trace is None or is_clocked(self._trace),
+            absolute=board is None or board.absolute,
             judgement=self.judgement,
             judging_s=None if self._judging_since is None else self._monotonic() - self._judging_since,
             findings=tuple(self.findings.entries),

@@ -5,7 +5,7 @@ what the trace holds, only what has happened by the moment is shown; of a call u
 phase that it is in is known from the lines printed later.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -97,9 +97,13 @@ class _Account:
 
 
 class Board:
-    """A trace, made ready to be asked about moments."""
+    """A trace, made ready to be asked about moments. `absolute`: they are wall-clock times."""
 
     def __init__(self, trace: Trace, thresholds: Thresholds | None = None) -> None:
+        if not is_clocked(trace) and trace.calls.is_empty() and not trace.samples.is_empty():
+            # The log's first lines do not say when they were written: until some do, there are the readings.
+            trace = replace(trace, marks=trace.marks.clear(), syntheses=trace.syntheses.clear())
+        self.absolute = is_clocked(trace)
         self.start_ns, self.end_ns = _extent(trace)
         self._accounts = _accounts(trace, thresholds or Thresholds())
         self._workers = Workers(trace)
