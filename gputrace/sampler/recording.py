@@ -11,7 +11,7 @@ from typing import Any
 from gputrace.errors import InputError, UsageError
 from gputrace.sampler import attach, meanings
 from gputrace.sampler.bandwidth import MemoryBandwidth
-from gputrace.sampler.capture import Capture, Limits
+from gputrace.sampler.capture import RAW, Capture, Limits
 from gputrace.sampler.context import host_context
 from gputrace.sampler.driver import Clock, SystemClock
 from gputrace.sampler.host import HostSampler
@@ -104,10 +104,12 @@ def record(
         columns={"samples": meanings.SAMPLES, "host": meanings.HOST},
         memory_bandwidth={"source": bandwidth.source, "why_not": bandwidth.why_not},
     )
+    found = [log]
+    gpus, why_none = _try_gpus(request, clock, found, open_gpus)
     if request.command:
-        log = attach.ChildLog(request.command, folder, clock)
-        capture.consumed = {"stdout": 0, "stderr": 0}
-    gpus, why_none = _try_gpus(request, clock, log, open_gpus)
+        # Last, so that its first lines are stamped as they come.
+        log = found[0] = attach.ChildLog(request.command, folder, clock)
+        capture.consumed = dict.fromkeys(RAW, 0)
     described = gpus.describe() if gpus is not None else {"gpus": [], "why_none": why_none}
     buses = [str(gpu["pci_bus_id"]) for gpu in described["gpus"] if gpu.get("pci_bus_id")]
     pid = log.prover_pid() if log is not None else None
@@ -137,12 +139,19 @@ def _attach(request: Request, clock: Clock) -> attach.LogSource | None:
 
 
 def _try_gpus(
-    request: Request, clock: Clock, log: attach.LogSource | None, open_gpus: OpenGpus
+    request: Request, clock: Clock, logs: list[attach.LogSource | None], open_gpus: OpenGpus
 ) -> tuple[GpuLoop | None, str | None]:
-    """The GPUs, or why there are none: the host and the log are worth recording all the same."""
-    own = log.prover_pids if log is not None and log.prover_pid() is not None else None
+    """The GPUs, or why there are none: the host and the log are worth recording all the same.
+
+    `logs` holds the log, once there is one: only then is it known which processes are the prover's.
+    """
+
+    def own_pids() -> frozenset[int]:
+        return logs[0].prover_pids() if logs[0] is not None else frozenset()
+
+    known = bool(request.command) or (logs[0] is not None and logs[0].prover_pid() is not None)
     try:
-        return open_gpus(request, clock, own), None
+        return open_gpus(request, clock, own_pids if known else None), None
     except InputError as error:
         return None, str(error)
 
