@@ -27,6 +27,7 @@ _SEGMENT = re.compile(r"(samples|host|prover)-(\d{6,})\.(csv|parquet|log|log\.zs
 _HEADER = re.compile(rb"\d+ gputrace segment=\d+((?: [a-z]+=\d+)*)")
 _STAMPED = re.compile(rb"(?:\d+|-) ([a-z]+)(&?) ([^\n]*)\n")
 _READ_BYTES = 8 << 20
+_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class RecordedLog:
     def chunks(self) -> Iterator[bytes]:
         """Whole lines, stamped, or with a dash for a stamp."""
         at = dict.fromkeys(self._recording.raw, 0)
-        last = len(self._recording.segments["prover"]) - 1
+        last = self._last_begun() if at else 0
         for number, path in enumerate(self._recording.segments["prover"]):
             if (source := _open(path)) is None:
                 continue
@@ -104,6 +105,15 @@ class RecordedLog:
         # stderr first: it has the lines that tell a restart.
         for stream in sorted(at):
             yield from self._rest(stream, at[stream])
+
+    def _last_begun(self) -> int:
+        """Which segment is the last whose first line is whole."""
+        paths = self._recording.segments["prover"]
+        for number in reversed(range(len(paths))):
+            source = _open(paths[number])
+            if source is not None and b"\n" in source.head(_HEAD_BYTES):
+                return number
+        return 0
 
     @staticmethod
     def _count(data: bytes, at: dict[str, int], first: bool) -> None:

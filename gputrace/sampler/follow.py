@@ -138,8 +138,14 @@ class Follower:
             if not data:
                 return any_read
             any_read = True
+            begun = bool(file.tail.strip(b"\0"))
             file.offset += len(data)
             file.tail = (file.tail + data)[-_TAIL_BYTES:]
+            if not begun:
+                # A writer that does not append goes on at its old place in a truncated file: a hole lies before it.
+                data = data.lstrip(b"\0")
+                if not data:
+                    self._skip_hole(file)
             self._split(file, data, lines)
 
     def _split(self, file: _Open, data: bytes, lines: list[Line]) -> None:
@@ -153,30 +159,26 @@ class Follower:
             del file.carry[:_MOST_LINE_BYTES]
 
     def _truncated(self, file: _Open, lines: list[Line]) -> None:
-        """The file begins anew: first what the copy has that we have not, then from its start."""
+        """The file begins anew: first what the copy has that we have not, then from its start.
+
+        Where there is a copy, the same writer goes on, maybe in the middle of a line; else another began.
+        """
         rest = self._rest_of_copy(file)
-        if rest:
+        if rest is not None:
             self._split(file, rest, lines)
-        if file.carry:
+        elif file.carry:
             lines.append(Line(bytes(file.carry)))
             file.carry.clear()
-        file.offset, file.tail = self._first_byte(file.fd), b""
+        file.offset, file.tail = 0, b""
 
     @staticmethod
-    def _first_byte(fd: int) -> int:
-        """Where the data begins: a writer that does not append goes on at its old place and leaves a hole before it."""
+    def _skip_hole(file: _Open) -> None:
         with contextlib.suppress(OSError):
-            at = os.lseek(fd, 0, os.SEEK_DATA)
-            block = os.pread(fd, 1 << 16, at)
-            while block and not block.strip(b"\0"):
-                at += len(block)
-                block = os.pread(fd, 1 << 16, at)
-            return at + len(block) - len(block.lstrip(b"\0"))
-        return 0
+            file.offset = max(file.offset, os.lseek(file.fd, file.offset, os.SEEK_DATA))
+            file.tail = b""
 
-    def _rest_of_copy(self, file: _Open) -> bytes:
-        if not file.tail:
-            return b""
+    def _rest_of_copy(self, file: _Open) -> bytes | None:
+        """What a copy has behind the place reached; None where no file is one."""
         own = os.fstat(file.fd).st_ino
         with contextlib.suppress(OSError):
             beside = [p for p in self.path.parent.iterdir() if p.name.startswith(self.path.name) and p != self.path]
@@ -191,4 +193,4 @@ class Follower:
                         found.append((stat.st_mtime_ns, copy.read()))
             if found:
                 return max(found)[1]
-        return b""
+        return None
