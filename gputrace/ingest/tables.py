@@ -168,7 +168,8 @@ def read_trace(
     readings.broken += timed.height - readings.frame.height
     if readings.frame.is_empty():
         raise InputError(f"{path}: {table.name} table in which no row has a time that can be read")
-    key = ["time_ns", *(["gpu"] if "gpu" in readings.frame.columns else [])]
+    # A wall clock that was set back tells a time twice.
+    key = [name for name in ("time_ns", "gpu", "mono_ns") if name in readings.frame.columns]
     once = readings.frame.unique(key, keep="first", maintain_order=True)
     if repeated := readings.frame.height - once.height:
         readings.frame = once
