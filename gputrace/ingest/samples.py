@@ -23,6 +23,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
+from gputrace.ingest.clock_steps import in_clock_order
 from gputrace.sampler import link
 from gputrace.trace import GpuInfo, Quality
 
@@ -55,8 +56,6 @@ _MAX_LAG_S = 0.4
 # A counter's own time this far from its row's, beyond what they usually differ, is damage; so is a row that took as
 # long.
 _MOST_APART_NS = 60e9
-# Wall and monotonic clock differ by so much more only where one was set.
-_CLOCK_STEP_NS = 50e6
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -88,7 +87,7 @@ def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality) 
         readings = readings.with_columns(pl.lit(0.0).alias("gpu"))
     frames, gpus, cadences = [], [], []
     for (gpu,), rows in readings.group_by("gpu", maintain_order=True):
-        ordered = _in_clock_order(rows, quality).unique("time_ns", keep="first", maintain_order=True)
+        ordered = in_clock_order(rows, quality).unique("time_ns", keep="first", maintain_order=True)
         number = int(float(str(gpu))) if gpu is not None else 0
         frame, info, cadence = _one_gpu(number, ordered, names.get(number), quality)
         frames.append(frame)
@@ -96,29 +95,6 @@ def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality) 
         cadences.append(cadence)
     first = readings.filter(pl.col("gpu") == readings["gpu"][0]).sort("time_ns")
     return Sampled(pl.concat(frames), to_host(first), gpus, float(np.median(cadences)))
-
-
-def _in_clock_order(rows: pl.DataFrame, quality: Quality) -> pl.DataFrame:
-    """Rows in order of time. Where they have a monotonic time, too, it tells when the wall clock was set: what was
-    measured across such a step is a hole, and rows whose time was there before are left out."""
-    if "mono_ns" not in rows.columns:
-        return rows.sort("time_ns")
-    ordered = rows.sort("mono_ns")
-    again = (pl.col("time_ns") <= pl.col("time_ns").cum_max().shift(1)).fill_null(False)
-    moved = (pl.col("time_ns").diff().cast(pl.Float64) - pl.col("mono_ns").diff()).abs() > _CLOCK_STEP_NS
-    ordered = ordered.with_columns(again.alias("again"), moved.fill_null(False).alias("moved"))
-    if steps := int(ordered["moved"].sum()):
-        quality.notice(
-            "clock-step",
-            f"the recorder's wall clock was set while it recorded; {int(ordered['again'].sum())} rows whose time had "
-            "been there before were not used",
-            steps,
-        )
-        # The first row that is used after a step is as far from the one before as the step says, whatever passed.
-        set_back = pl.col("again").shift(1).fill_null(False) & ~pl.col("again")
-        hole = pl.col("hole").fill_null(0.0) if "hole" in ordered.columns else pl.lit(0.0)
-        ordered = ordered.with_columns(pl.when(pl.col("moved") | set_back).then(1.0).otherwise(hole).alias("hole"))
-    return ordered.filter(~pl.col("again")).drop("again", "moved")
 
 
 def _column(rows: pl.DataFrame, name: str) -> Floats | None:

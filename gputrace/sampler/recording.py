@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gputrace.errors import InputError, UsageError
-from gputrace.sampler import attach, meanings
+from gputrace.sampler import attach, clients, meanings
 from gputrace.sampler.bandwidth import MemoryBandwidth
 from gputrace.sampler.capture import RAW, Capture, Limits
 from gputrace.sampler.context import host_context
@@ -132,9 +132,9 @@ def _attach(request: Request, clock: Clock) -> attach.LogSource | None:
     if request.pid is not None:
         return attach.FileLog(attach.files_of_process(request.pid), clock, request.pid)
     if request.journal is not None:
-        return attach.ClientLog(attach.journal(request.journal), clock)
+        return clients.ClientLog(clients.journal(request.journal), clock)
     if request.docker is not None:
-        return attach.ClientLog(attach.docker(request.docker), clock)
+        return clients.ClientLog(clients.docker(request.docker), clock)
     return None
 
 

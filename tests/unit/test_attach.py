@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gputrace.errors import InputError, UsageError
-from gputrace.sampler.attach import docker, files_of_process, journal
+from gputrace.sampler.attach import files_of_process
+from gputrace.sampler.clients import docker, journal
 from gputrace.sampler.recording import Request, parse_size, record
 from tests.recording import FakeClock
 
