@@ -1,6 +1,7 @@
 """What the machine was when the recording began: CPU, NUMA, places of GPUs, memory settings, limits, the prover."""
 
 import contextlib
+import itertools
 import os
 import platform
 import re
@@ -140,7 +141,7 @@ def _prover(root: Path, pid: int | None) -> dict[str, Any] | None:
     raw = _text(base / "cmdline") or ""
     command = [word for word in raw.split("\0") if word]
     config = None
-    for word, following in zip(command, [*command[1:], ""], strict=True):
+    for word, following in itertools.zip_longest(command, command[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if name in _CONFIG_OPTIONS and (value if equals else following):
             config = value if equals else following

@@ -1,13 +1,15 @@
 """Where the log comes from: clients' lines, a process's open files, and what is said where there is none."""
 
 import json
+import select
+import time
 from pathlib import Path
 
 import pytest
 
 from gputrace.errors import InputError, UsageError
 from gputrace.sampler.attach import files_of_process
-from gputrace.sampler.clients import docker, journal
+from gputrace.sampler.clients import Client, ClientLog, docker, journal
 from gputrace.sampler.recording import Request, parse_size, record
 from tests.recording import FakeClock
 
@@ -40,6 +42,39 @@ def test_clients_go_on_where_they_were() -> None:
     assert journal("u").command(None)[-2:] == ["-n", "0"]
     assert journal("u").command(1773425801616361000)[-2:] == ["--since", "@1773425801"]
     assert docker("c").command(1773425801616361000)[-3:] == ["--since", "1773425801.616361000", "c"]
+
+
+def test_a_client_that_ends_is_started_again_and_no_line_comes_twice(tmp_path: Path) -> None:
+    """It prints two lines a start, from the last one it was asked for on, as --since does."""
+    clock, starts = FakeClock(), []
+
+    def command(after_ns: int | None) -> list[str]:
+        starts.append(after_ns)
+        first = 0 if after_ns is None else after_ns
+        return ["sh", "-c", f"echo {first} line {first}; echo {first + 1} line {first + 1}"]
+
+    def parse(line: bytes, pipe: str) -> tuple[int | None, str, bytes]:
+        stamp, _, text = line.partition(b" ")
+        return int(stamp), pipe, text
+
+    log = ClientLog(Client("fake", command, parse, "cannot be started"), clock)
+    seen: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(seen) < 6 and time.monotonic() < deadline:
+        seen += [text for _, _, text, _ in log.poll()]
+        clock.pass_ns(1_000_000_000)
+        select.select(log.fds(), [], [], 0.05)
+    log.close()
+    assert seen == [b"line %d" % number for number in range(len(seen))] and len(seen) >= 6
+    assert starts[:4] == [None, 1, 2, 3]
+
+
+def test_a_client_that_is_not_there_is_one_line() -> None:
+    client = Client(
+        "fake", lambda _: ["/no/such/client"], lambda line, pipe: (None, pipe, line), "it cannot be started"
+    )
+    with pytest.raises(InputError, match="it cannot be started: No such file"):
+        ClientLog(client, FakeClock())
 
 
 def process(root: Path, cgroup: str = "0::/\n", **links: str) -> Path:

@@ -191,6 +191,11 @@ def test_an_empty_machine_has_a_context(tmp_path: Path) -> None:
     assert context["gpus"] == [] and context["numa"] == [] and context["driver"] is None
 
 
+def test_a_prover_that_has_just_begun_or_is_over_has_no_command(tmp_path: Path) -> None:
+    tree(tmp_path, {"proc/42/cmdline": ""})
+    assert host_context(tmp_path, 42)["prover"]["command"] == ""
+
+
 def test_a_prover_that_does_not_answer_is_said() -> None:
     assert "refused" in read_status("127.0.0.1:1")["error"]
 
