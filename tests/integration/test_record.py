@@ -358,3 +358,31 @@ def test_a_file_that_may_not_grow_ends_the_recording_and_not_the_command(tmp_pat
     wait_for(lambda: not is_alive(child))
     assert sorted(seen_lines(folder)) == all_lines(400)
     assert ingest([str(folder)]).samples.height > 10
+
+
+def test_the_command_line_records_what_there_is(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "gputrace",
+            "record",
+            "-o",
+            str(folder),
+            "--max-size",
+            "1GB",
+            "--",
+            *prover(5, 0.01, "exit=9"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    first, last = ran.stderr.splitlines()
+    assert ran.returncode == 9 and ran.stdout == ""
+    assert first.startswith(f"gputrace: recording to {folder}: ") and "the log (command as process" in first
+    assert last == "gputrace: recording ended (the command ended)"
+    assert "GPU" in first
+    assert prep_ms(ingest([str(folder)])) == list(range(5))
