@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 # Error codes of NVML (nvml.h) that the sampler tells apart.
-UNINITIALIZED, NOT_SUPPORTED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND = 1, 3, 9, 12
+UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND = 1, 2, 3, 9, 12
 INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, VERSION_MISMATCH = 7, 13, 15, 16, 18
 GPU_NOT_FOUND = 28
 
 _DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH})
 _GPU_GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
+_NEVER = frozenset({INVALID_ARGUMENT, NOT_SUPPORTED, FUNCTION_NOT_FOUND})
 
 
 class DriverError(Exception):
@@ -31,6 +32,11 @@ class DriverError(Exception):
     def gpu_gone(self) -> bool:
         """This GPU answers no more until it is opened again."""
         return self.code in _GPU_GONE
+
+    @property
+    def unsupported(self) -> bool:
+        """Asking again will not help."""
+        return self.code in _NEVER
 
 
 class Counters(Protocol):
@@ -105,6 +111,10 @@ class Clock(Protocol):
         ...
 
 
+# A plain sleep costs half of what waiting for an event does; a stop can wait for so short a one.
+_SHORT_WAIT_S = 0.25
+
+
 class SystemClock:
     """The machine's clocks."""
 
@@ -113,6 +123,8 @@ class SystemClock:
 
     def wait(self, stop: threading.Event, until_ns: int) -> None:
         """Sleeps until `until_ns`, or until `stop` is set."""
-        left_ns = until_ns - time.monotonic_ns()
-        if left_ns > 0:
-            stop.wait(left_ns / 1e9)
+        left_s = (until_ns - time.monotonic_ns()) / 1e9
+        if left_s > _SHORT_WAIT_S:
+            stop.wait(left_s)
+        elif left_s > 0 and not stop.is_set():
+            time.sleep(left_s)

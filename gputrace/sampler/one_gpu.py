@@ -29,6 +29,7 @@ _HOLE_PERIODS = 2.0
 # A window's thread reads at every row's period, or as often as its 41 ms let it; it is missed after so many rows.
 _WINDOW_MISSED_ROWS = 10
 _WINDOW_S = 0.020
+_GPM_COLUMNS = ("gpm_rx_bytes_per_s", "gpm_tx_bytes_per_s", "gpm_sm_active", "gpm_dram_active")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class OneGpu:
         self._step = 0
         self._end_ns = clock.mono_ns()
         self._window_quiet = 0
+        self._gpm_answered: set[str] = set()
         self._after_loss = False
 
     def bind(self, device: driver.Device) -> None:
@@ -107,18 +109,19 @@ class OneGpu:
             "window": self._window is not None,
         }
 
-    def poll(self) -> None:
-        """Reads the counters between two rows."""
-        if self.counters is not None and self.lost is None:
-            self._guard("counters", self.counters.poll)
+    def poll(self) -> bool:
+        """Reads the counters, at a row's end and between; whether that went well."""
+        if self.counters is None or self.lost is not None or "counters" in self.unavailable:
+            return False
+        return self._guard("counters", self.counters.poll) is not None
 
     def row(self, deadline_ns: int) -> SampleRow:
         """What happened since the last row."""
         if self.lost is not None:
             return self.lost_row(deadline_ns)
-        self.poll()
+        counted = self.poll()
         counters = self.counters
-        if counters is not None and "counters" not in self._failed:
+        if counters is not None and counted:
             mono_ns, wall_ns = counters.read_ns, counters.read_wall_ns
         else:
             mono_ns, wall_ns = self._clock.mono_ns(), self._clock.wall_ns()
@@ -126,17 +129,16 @@ class OneGpu:
         # The length is the monotonic clock's: a step of the wall clock moves a row, it does not stretch one.
         cells: dict[str, Any] = {"t_start_ns": wall_ns - length_ns, "t_end_ns": wall_ns, "t_mono_ns": mono_ns}
         cells["late_ms"] = (mono_ns - deadline_ns) / 1e6
-        self._end_ns = mono_ns
         seen = self._read_gpm(cells) + self._read_window(cells, length_ns / 1e9)
-        self._judge_counters(seen)
-        gap = counters is not None and counters.take_gap()
+        if counted:
+            self._judge_counters(seen)
+        gap = False
         if counters is not None and counters.alive and "counters" not in self.unavailable:
-            cells["rx_wire_bytes_total"], cells["tx_wire_bytes_total"] = counters.rx_total, counters.tx_total
             cells["pcie_source"] = "counters"
-            if "counters" in self._failed:
-                cells["rx_wire_bytes_total"] = cells["tx_wire_bytes_total"] = None
+            if counted:
+                cells["rx_wire_bytes_total"], cells["tx_wire_bytes_total"] = counters.rx_total, counters.tx_total
+                gap = counters.take_gap()
         else:
-            gap = False
             cells["pcie_source"] = self._second_source(cells)
         if self._options.readings:
             self._read_others()
@@ -145,7 +147,7 @@ class OneGpu:
         cells["power_w"] = None if power_mw is None else power_mw / 1000
         cells["hole"] = gap or self._after_loss or length_ns > _HOLE_PERIODS * self._period_s * 1e9
         cells["failed"] = ";".join(dict.fromkeys(self._failed))
-        self._failed, self._after_loss = [], False
+        self._failed, self._after_loss, self._end_ns = [], False, mono_ns
         self._step += 1
         return SampleRow(gpu=self.index, **cells)
 
@@ -215,16 +217,17 @@ class OneGpu:
 
     def _read_gpm(self, cells: dict[str, Any]) -> float:
         read = self._guard("gpm", self._gpm.read) if self._gpm is not None else None
-        if read is None:
+        if not read:
             return 0.0
-        interval_ms, (rx, tx, sm, dram) = read
-        cells |= {
-            "gpm_interval_ms": interval_ms,
-            "gpm_rx_bytes_per_s": rx,
-            "gpm_tx_bytes_per_s": tx,
-            "gpm_sm_active": sm,
-            "gpm_dram_active": dram,
-        }
+        interval_ms, means = read
+        cells["gpm_interval_ms"] = interval_ms
+        for name, mean in zip(_GPM_COLUMNS, means, strict=True):
+            cells[name] = mean
+            if mean is not None:
+                self._gpm_answered.add(name)
+            elif name in self._gpm_answered:
+                self._failed.append(name)
+        rx, tx = means[:2]
         return float(((rx or 0.0) + (tx or 0.0)) * interval_ms / 1e3)
 
     def _read_window(self, cells: dict[str, Any], length_s: float) -> float:
@@ -235,12 +238,23 @@ class OneGpu:
             self._start_or_stop(window, cells)
         if not window.running:
             return 0.0
-        rates = self._guard("window", window.take)
-        self._window_quiet = self._window_quiet + 1 if rates is None else 0
+        try:
+            rates = window.take()
+        except driver.DriverError as error:
+            if error.gpu_gone or error.driver_gone:
+                raise
+            if error.unsupported:
+                self.unavailable["window"] = error.reason
+                window.stop()
+                self._window = None
+                return 0.0
+            rates, self._window_quiet = None, _WINDOW_MISSED_ROWS
         if rates is None:
-            if self._window_quiet == _WINDOW_MISSED_ROWS:
+            self._window_quiet += 1
+            if self._window_quiet > _WINDOW_MISSED_ROWS:
                 self._failed.append("window")
             return 0.0
+        self._window_quiet = 0
         cells["rx_window_bytes_per_s"], cells["tx_window_bytes_per_s"] = rates
         return float(sum(rates)) * min(_WINDOW_S, length_s)
 
@@ -254,8 +268,7 @@ class OneGpu:
             window.start()
 
     def _judge_counters(self, seen_bytes: float) -> None:
-        if self.counters is None or "counters" in self._failed:
-            return
+        assert self.counters is not None
         if "counters-dead" in self.unavailable:
             if self.counters.alive:
                 del self.unavailable["counters-dead"]

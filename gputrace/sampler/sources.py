@@ -16,6 +16,8 @@ _STAMP_SLACK_NS = 2_000_000
 # a megabyte a second; GPM lags by up to 0.2 s, so what it says just after they stopped proves nothing).
 _STILL_NS = 1_000_000_000
 _UNSEEN_BYTES = 64 << 20
+# Means over less say nothing: such an interval arises only where GPM was just found.
+_SHORTEST_GPM_NS = 5_000_000
 
 
 class Counters:
@@ -43,11 +45,14 @@ class Counters:
         self._mask = (1 << reader.bits) - 1
         self._reader = reader
         if reset:
-            self._rx, self._tx, _ = reader.read()
-            self.gap = True
+            before_ns = self._clock.mono_ns()
+            self._rx, self._tx, stamp_us = reader.read()
+            self.read_ns, self.read_wall_ns = self._when(before_ns, stamp_us)
+            # That they stood still while nobody looked proves nothing against them.
+            self._moved_ns, self._unseen, self.gap = self.read_ns, 0.0, True
 
-    def poll(self) -> None:
-        """Reads both counters; DriverError where they cannot be read (the next reading bridges the time between)."""
+    def poll(self) -> bool:
+        """Reads both counters: True, or DriverError where they cannot be read (the next reading bridges the time)."""
         before_ns = self._clock.mono_ns()
         rx, tx, stamp_us = self._reader.read()
         last_ns = self.read_ns
@@ -58,7 +63,10 @@ class Counters:
             self.rx_total += (rx - self._rx) & self._mask
             self.tx_total += (tx - self._tx) & self._mask
             self._rx, self._tx = rx, tx
+            # Back from the dead: what it missed is unknown.
+            self.gap = self.gap or self._unseen > _UNSEEN_BYTES
             self._moved_ns, self._unseen, self.alive = self.read_ns, 0.0, True
+        return True
 
     def take_gap(self) -> bool:
         """Whether bytes can have been missed since this was last asked."""
@@ -96,9 +104,11 @@ class Gpm:
         self._reader, self._clock = reader, clock
         self._read_ns = clock.mono_ns()
 
-    def read(self) -> tuple[float, tuple[float | None, float | None, float | None, float | None]]:
-        """The interval in ms, and rx and tx in bytes/s, SM and DRAM activity as shares over it."""
+    def read(self) -> tuple[float, tuple[float | None, float | None, float | None, float | None]] | tuple[()]:
+        """The interval in ms, and rx and tx in bytes/s, SM and DRAM activity as shares over it; () if too short."""
         before_ns = self._clock.mono_ns()
+        if before_ns - self._read_ns < _SHORTEST_GPM_NS:
+            return ()
         values = self._reader.read()
         interval_ms = (before_ns - self._read_ns) / 1e6
         self._read_ns = before_ns

@@ -83,7 +83,7 @@ def test_no_module_imports_from_a_layer_above(path: Path) -> None:
     assert above == []
 
 
-@pytest.mark.parametrize("room", ["ingest", "rebuild", "analysis", "render"])
+@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "render"])
 def test_no_imports_in_circles_within_a_room(room: str) -> None:
     paths = {name_of(path): path for path in MODULES if room_of(name_of(path)) == room}
 
@@ -109,7 +109,7 @@ def test_drawing_libraries_are_used_where_html_is_made() -> None:
 
 
 def test_nvml_has_one_door() -> None:
-    assert {user for user in users_of("pynvml") if not user.startswith("sampler/")} == set()
+    assert users_of("pynvml") == {"sampler/nvml.py"}
 
 
 def test_only_the_command_line_uses_typer() -> None:
@@ -146,6 +146,10 @@ def test_recording_loads_no_heavy_library() -> None:
 def test_only_the_process_that_packs_uses_polars_in_the_sampler() -> None:
     heavy = {user for user in users_of(*(HEAVY - {"pynvml"}), "rich", "typer") if user.startswith("sampler/")}
     assert heavy == {"sampler/compact.py"}
+
+
+def test_the_sampler_loads_the_standard_library_alone() -> None:
+    assert loaded_by("import gputrace.sampler.gpu, gputrace.sampler.loop") & (HEAVY | {"typer", "rich"}) == set()
 
 
 def test_a_diagnosis_loads_no_drawing_library() -> None:
