@@ -9,6 +9,7 @@ import os
 import selectors
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +27,13 @@ from gputrace.sampler.notify import Notifier
 from gputrace.sampler.rows import SampleRow, csv_line
 
 _TICK_S = 0.1
+_GATHER_S = 0.001
 _HOST_NS = 1_000_000_000
 _HEIRS_NS = 1_000_000_000
 _GPU_WAIT_S = 2.0
 # Never that many rows wait: the loop takes them every tick.
 _MOST_WAITING = 100_000
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Holes are told in the rows themselves; an event only where one begins or ends.
 OnRows = Callable[[Sequence[SampleRow]], None]
 
 
@@ -149,6 +150,8 @@ class Recorder:
                 with contextlib.suppress(BlockingIOError):
                     os.read(wakeup_fd, 4096)
             elif key.fd == notifier.fd:
+                # A line comes in up to ten writes: they are waited for, not looked at one by one.
+                time.sleep(_GATHER_S)
                 notifier.drain()
 
     def _take_log(self) -> None:

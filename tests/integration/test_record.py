@@ -23,6 +23,7 @@ from gputrace.errors import InputError
 from gputrace.ingest.inputs import Ingested, ingest
 from gputrace.ingest.recordings import RecordedLog, recording_at
 from gputrace.sampler.processes import writers_of
+from tests import standin
 
 ROOT = Path(__file__).parents[2]
 PROVER = str(ROOT / "tests/stand_in_prover.py")
@@ -358,6 +359,29 @@ def test_a_file_that_may_not_grow_ends_the_recording_and_not_the_command(tmp_pat
     wait_for(lambda: not is_alive(child))
     assert sorted(seen_lines(folder)) == all_lines(400)
     assert ingest([str(folder)]).samples.height > 10
+
+
+def test_the_command_line_records_a_gpu_to_the_byte(tmp_path: Path) -> None:
+    """The real sampler and pynvml on the stand-in for the driver: what passed while it ran is what the report reads."""
+    script = standin.Script(["gpus 2", "name 1 NVIDIA H200"]).copies(1, 30, 30 * 50_000_000_000, 30 * 4_000_000_000)
+    try:
+        environment = standin.environment(script.write(tmp_path / "script"))
+    except standin.NoCompiler as missing:
+        pytest.skip(str(missing))
+    folder = tmp_path / "c"
+    command = [sys.executable, "-m", "gputrace", "record", "-o", str(folder), "--gpu", "1", "--", *prover(300, 0.01)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, env=environment)
+    assert ran.returncode == 0 and "1 GPU, the host" in ran.stderr, ran.stderr
+    read = ingest([str(folder)])
+    assert [(gpu.gpu, gpu.name, gpu.pcie_source) for gpu in read.gpus] == [(1, "NVIDIA H200", "counters")]
+    # Over the time that was observed: on a busy machine a late poll makes a hole, whose bytes belong to no sample.
+    duration_s = (pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9
+    seconds, rx, tx = read.samples.select(duration_s, *(pl.col(f"{way}_wire_bytes").sum() for way in ("rx", "tx"))).row(
+        0
+    )
+    assert seconds > 1.0
+    assert rx / seconds == pytest.approx(50e9, rel=0.005)
+    assert tx / seconds == pytest.approx(4e9, rel=0.005)
 
 
 def test_the_command_line_records_what_there_is(tmp_path: Path) -> None:
