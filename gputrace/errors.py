@@ -4,6 +4,7 @@
     ├── InputError          the input cannot be used                 exit code 3
     ├── UsageError          the request contradicts itself           exit code 2
     ├── GateError           a gate on a comparison failed            exit code 4
+    ├── RecordingError      a recording cannot be written further    exit code 5
     └── BrokenInstallError  files that belong to gputrace are gone   exit code 1
 
 A message is one line that says what is wrong, where (file and line), and what to do about it.
@@ -33,6 +34,12 @@ class GateError(GputraceError):
     """A gate (`--fail-if`) did not hold."""
 
     exit_code = 4
+
+
+class RecordingError(GputraceError):
+    """A recording cannot be begun or written further: the disk is full or broken."""
+
+    exit_code = 5
 
 
 class BrokenInstallError(GputraceError):

@@ -35,9 +35,9 @@ class RecordFormat:
 
 
 WRAPPER_LAYOUTS = ("pattern", "json", "export")
-# What a collector's stamp says: a time with its zone; without; without a year either; seconds or microseconds since
-# 1970; the time since the collector started.
-TIME_FORMS = ("rfc3339", "local", "month-day", "unix", "unix-us", "elapsed")
+# What a collector's stamp says: a time with its zone; without; without a year either; seconds, microseconds or
+# nanoseconds since 1970; the time since the collector started.
+TIME_FORMS = ("rfc3339", "local", "month-day", "unix", "unix-us", "unix-ns", "elapsed")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class TableColumn:
 class TableFormat:
     """A sampler's table. `required` headers tell it from other tables, and so do `absent` ones.
 
-    `time` says where times are (`gputrace.ingest.tables`); `lag_s` is how late every reading is.
+    `time` says where times are (`gputrace.ingest.tables`); `lag_s` is how late every reading is;
+    `whole_lines` that a last line without its end is torn.
     """
 
     name: str
@@ -86,6 +87,7 @@ class TableFormat:
     samples: tuple[dict[str, Any], ...] = ()
     absent: tuple[str, ...] = ()
     lag_s: float = 0.0
+    whole_lines: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def load_table(raw: dict[str, Any]) -> TableFormat:
         samples=tuple(raw["sample"]),
         absent=tuple(raw.get("absent", ())),
         lag_s=float(raw.get("lag_s", 0.0)),
+        whole_lines=bool(raw.get("whole_lines", False)),
     )
 
 

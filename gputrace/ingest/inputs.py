@@ -15,8 +15,18 @@ from gputrace.ingest.formats import Formats, bundled_formats
 from gputrace.ingest.logs import LogSet, ReadLog, merge_logs, time_range
 from gputrace.ingest.marks import LogResult, read_log
 from gputrace.ingest.opening import ByteSource
+from gputrace.ingest.recordings import (
+    LOG_WRAPPER,
+    RecordedLog,
+    Recording,
+    log_wrapper,
+    read_host,
+    read_samples,
+    recording_at,
+)
 from gputrace.ingest.stamps import check_timezone
 from gputrace.ingest.traces import TraceInput, TraceOptions, read_trace_input, recognise, use_traces
+from gputrace.sampler.capture import META
 from gputrace.trace import GpuInfo, InputInfo, Quality
 
 Progress = Callable[[str, int], None]
@@ -28,12 +38,14 @@ _NOT_INPUTS = ("truth.csv", "README.md", "README")
 class Ingested:
     """Everything read, before anything is rebuilt.
 
-    `arrival_resolution_ns` is how coarse the marks' `arrival_ns` is: 0 where it is as exact as it looks.
+    `arrival_resolution_ns` is how coarse the marks' `arrival_ns` is: 0 where it is as exact as it looks;
+    `arrival_method` who stamped them: a collector (wrapper), or gputrace itself as they came (receipt).
     """
 
     inputs: list[InputInfo] = field(default_factory=list)
     marks: pl.DataFrame = field(default_factory=schema.MARKS.empty)
     arrival_resolution_ns: int = 0
+    arrival_method: str = "wrapper"
     samples: pl.DataFrame = field(default_factory=schema.SAMPLES.empty)
     host: pl.DataFrame = field(default_factory=schema.HOST.empty)
     copies: pl.DataFrame = field(default_factory=schema.COPIES.empty)
@@ -47,6 +59,9 @@ def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
     for given in paths:
         path = Path(given)
         if given != "-" and path.is_dir():
+            if recording_at(given) is not None:
+                files.append((given, True))
+                continue
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
             if not inside:
                 raise InputError(f"{given}: the folder is empty")
@@ -76,7 +91,11 @@ def ingest(
     traces: list[TraceInput] = []
     names: dict[int, str] = {}
     options = trace_options or TraceOptions()
+    hosts: list[pl.DataFrame] = []
     for path, named in expand(paths):
+        if (recording := recording_at(path)) is not None:
+            _read_recording(recording, formats, result, logs, traces, hosts, names, progress)
+            continue
         try:
             _read_one(path, named, formats, result, logs, traces, options, names, progress)
         except InputError as error:
@@ -93,7 +112,49 @@ def ingest(
         )
     _use_logs(result, sets)
     use_traces(result, traces, names, bool(logs))
+    if hosts:
+        result.host = pl.concat(hosts).sort("start_ns")
     return result
+
+
+def _read_recording(
+    recording: Recording,
+    formats: Formats,
+    result: Ingested,
+    logs: list[tuple[InputInfo, LogResult]],
+    traces: list[TraceInput],
+    hosts: list[pl.DataFrame],
+    names: dict[int, str],
+    progress: Progress,
+) -> None:
+    """What `gputrace record` wrote, still being written or not."""
+    quality = result.quality
+    result.inputs.append(InputInfo(str(recording.folder / META), "metadata", "json"))
+    names.update(recording.gpu_names())
+    if recording.segments["prover"] or recording.raw:
+        source = RecordedLog(recording)
+        log = read_log(source, log_wrapper(formats), formats, lambda size: progress(source.path, size))
+        if source.damaged:
+            quality.notice("input-damaged", f"{source.path}: {source.damaged}")
+        if source.torn:
+            quality.notice("line-unfinished", f"{source.path}: a line without its end was not used", source.torn)
+        if source.unstamped:
+            text = f"{source.path}: written by the prover when no recorder saw it, so without a time of receipt"
+            quality.notice("log-unstamped", text, source.unstamped)
+        if log.marks.is_empty():
+            quality.notice("input-skipped", f"{source.path}: no line of a known prover in {log.lines} lines")
+        else:
+            info = InputInfo(source.path, "log", LOG_WRAPPER, log.lines)
+            info.first_ns, info.last_ns = time_range(log.marks)
+            result.inputs.append(info)
+            result.arrival_method = "receipt"
+            logs.append((info, log))
+    if (samples := read_samples(recording, formats)) is not None:
+        result.inputs.append(samples.info)
+        traces.append(samples)
+    if (host := read_host(recording, formats, quality)) is not None:
+        result.inputs.append(host[0])
+        hosts.append(host[1])
 
 
 def _read_one(
@@ -155,7 +216,10 @@ def _read_traces(
     for trace in traces:
         path = trace.info.path
         try:
-            read_trace_input(trace, options, timezone, span, bool(logs))
+            if trace.readings is None:
+                read_trace_input(trace, options, timezone, span, bool(logs))
+            else:
+                trace.info.first_ns, trace.info.last_ns = trace.range_ns
         except InputError as error:
             if trace.named:
                 raise

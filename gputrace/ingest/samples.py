@@ -2,6 +2,8 @@
 
 Sources of PCIe bytes, best first; one is used for a whole input, so that sums stay comparable:
 
+totals     64-bit wire-byte counters since the recorder began, which read the 32-bit ones often enough never to miss a
+           wrap. Across a hole (nobody looked) no sample is made: its bytes belong to no moment.
 counters   free-running 32-bit wire-byte counters. They wrap every 4.29 GB: 71 ms at Gen5 x16 line rate, so a step of
            0.1 s may hide a wrap. Wraps are added only where the run's total then agrees better with GPM's total
            (choosing them step by step overcounts by up to 20 %, because GPM lags by one to two steps).
@@ -21,6 +23,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
+from gputrace.ingest.clock_steps import in_clock_order
 from gputrace.sampler import link
 from gputrace.trace import GpuInfo, Quality
 
@@ -87,14 +90,14 @@ def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality) 
         readings = readings.with_columns(pl.lit(0.0).alias("gpu"))
     frames, gpus, cadences = [], [], []
     for (gpu,), rows in readings.group_by("gpu", maintain_order=True):
-        ordered = rows.sort("time_ns").unique("time_ns", keep="first", maintain_order=True)
+        ordered = in_clock_order(rows, quality).unique("time_ns", keep="first", maintain_order=True)
         number = int(float(str(gpu))) if gpu is not None else 0
         frame, info, cadence = _one_gpu(number, ordered, names.get(number), quality)
         frames.append(frame)
         gpus.append(info)
         cadences.append(cadence)
     first = readings.filter(pl.col("gpu") == readings["gpu"][0]).sort("time_ns")
-    return Sampled(pl.concat(frames), _host(first), gpus, float(np.median(cadences)))
+    return Sampled(pl.concat(frames), to_host(first), gpus, float(np.median(cadences)))
 
 
 def _column(rows: pl.DataFrame, name: str) -> Floats | None:
@@ -111,7 +114,9 @@ def _one_gpu(gpu: int, rows: pl.DataFrame, name: str | None, quality: Quality) -
     start_ns, end_ns = pcie.end_ns[:-1], pcie.end_ns[1:]
     step_s = (end_ns - start_ns) / 1e9
     cadence_s = float(np.median(step_s)) if len(step_s) else 0.0
-    quality.samples += len(start_ns)
+    holes = _holes(rows, pcie)
+    quality.samples += int((~holes).sum())
+    quality.samples_missing += int(holes.sum())
     if cadence_s:
         quality.samples_missing += int(np.sum(np.maximum(0, np.rint(step_s / cadence_s) - 1)))
     over = np.zeros(len(start_ns), dtype=bool)
@@ -138,9 +143,18 @@ def _one_gpu(gpu: int, rows: pl.DataFrame, name: str | None, quality: Quality) -
         if values is not None:
             columns[target] = (values if pcie.read is None else values[pcie.read])[1:]
     frame = schema.SAMPLES.fit(pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None)))
-    frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
+    frame = frame.filter((pl.col("end_ns") > pl.col("start_ns")) & pl.Series(~holes))
     sm_source = _sm_source(rows) if sm is not None else "utilization.gpu" if "gpu_util" in columns else None
     return frame, GpuInfo(gpu, name, gen, width, limit, pcie.source, sm_source), cadence_s
+
+
+def _holes(rows: pl.DataFrame, pcie: "_Pcie") -> npt.NDArray[np.bool_]:
+    """Which steps were not observed: those that end in, or pass over, a row that says so."""
+    marked = _column(rows, "hole")
+    if marked is None:
+        return np.zeros(len(pcie.end_ns) - 1, dtype=bool)
+    before = np.cumsum(np.nan_to_num(marked) > 0)
+    return np.diff(before if pcie.read is None else before[pcie.read]) > 0
 
 
 def _sm_source(rows: pl.DataFrame) -> str:
@@ -176,6 +190,10 @@ def _gpm_end_ns(rows: pl.DataFrame, time_ns: Ints) -> Ints:
 
 
 def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality: Quality) -> _Pcie:
+    if (known := _choose_totals(rows, time_ns)) is not None:
+        if (gpm := _column(rows, "gpm_tx_bytes_per_s")) is not None:
+            known.lag_s = _lag_s(rows, time_ns, known.end_ns, np.nan_to_num(known.tx), gpm)
+        return known
     rx_counter, tx_counter = _column(rows, "rx_counter_bytes"), _column(rows, "tx_counter_bytes")
     gpm_rx, gpm_tx = _column(rows, "gpm_rx_bytes_per_s"), _column(rows, "gpm_tx_bytes_per_s")
     empty = np.full(max(0, len(time_ns) - 1), np.nan)
@@ -227,6 +245,22 @@ def _choose_pcie(rows: pl.DataFrame, time_ns: Ints, limit: float | None, quality
         return _Pcie("window", time_ns, window_rx[1:] * step_s, tx, coverage)
     quality.notice("no-pcie", "this trace has no PCIe readings: what was copied cannot be known from it")
     return _Pcie(None, time_ns, empty.copy(), empty.copy(), np.zeros(len(empty)))
+
+
+def _choose_totals(rows: pl.DataFrame, time_ns: Ints) -> _Pcie | None:
+    """64-bit totals: the difference between two rows that have them, whatever lies between."""
+    rx, tx = _column(rows, "rx_total_bytes"), _column(rows, "tx_total_bytes")
+    if rx is None or tx is None:
+        return None
+    read = ~(np.isnan(rx) | np.isnan(tx))
+    others = ("gpm_rx_bytes_per_s", "rx_window_bytes_per_s")
+    if read.sum() < 2 or (len(np.unique(rx[read])) == 1 and any(_column(rows, name) is not None for name in others)):
+        return None
+    steps = [np.diff(total[read]) for total in (rx, tx)]
+    # A total that falls was begun anew.
+    known = (steps[0] >= 0) & (steps[1] >= 0)
+    moved = [np.where(known, step, np.nan) for step in steps]
+    return _Pcie("counters", time_ns[read], moved[0], moved[1], np.where(known, 1.0, np.nan), read=read)
 
 
 def _spread_over(taken: npt.NDArray[np.bool_], within: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.bool_]:
@@ -351,7 +385,8 @@ def _sm_active(rows: pl.DataFrame, pcie: _Pcie, start_ns: Ints, end_ns: Ints) ->
     return np.asarray(share, dtype=np.float64)
 
 
-def _host(rows: pl.DataFrame) -> pl.DataFrame:
+def to_host(rows: pl.DataFrame) -> pl.DataFrame:
+    """Before: time_ns and canonical host_* readings, in order of time. After: the HOST frame."""
     time_ns = rows["time_ns"]
     if "host_cpu_share" not in rows.columns or rows.height < 2:
         return schema.HOST.empty()

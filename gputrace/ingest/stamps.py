@@ -44,6 +44,8 @@ def stamp_ns(text: pl.Expr, form: str) -> pl.Expr:
         return _whole_ns(moment, "%Y %b %d %H:%M:%S") + _part_ns(parts.struct.field("part"))
     if form == "unix-us":
         return text.str.extract(r"^(\d+)$").cast(pl.Int64, strict=False) * 1000
+    if form == "unix-ns":
+        return text.str.extract(r"^(\d+)$").cast(pl.Int64, strict=False)
     # unix and elapsed: seconds, or hours:minutes:seconds
     parts = text.str.extract_groups(r"^(?:(?P<hours>\d+):(?P<minutes>\d\d):)?(?P<seconds>\d+)(?:\.(?P<part>\d+))?$")
     of = {name: parts.struct.field(name).cast(pl.Int64, strict=False) for name in ("hours", "minutes", "seconds")}

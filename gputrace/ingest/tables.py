@@ -6,6 +6,7 @@ here the two come together, and every row gets its time and its GPU.
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 
@@ -28,6 +29,7 @@ UNIT_FACTORS = {
     "W": 1.0,
     "mW": 1e-3,
     "bits": 1.0,
+    "bool": 1.0,
     "%": 1e-2,
     "us>ns": 1e3,
     "s>ms": 1e3,
@@ -74,6 +76,10 @@ READINGS = (
     "tx_link_share",
     "rx_counter_bytes",
     "tx_counter_bytes",
+    "rx_total_bytes",
+    "tx_total_bytes",
+    "hole",
+    "mono_ns",
     "counter_time_ns",
     "gpm_rx_bytes_per_s",
     "gpm_tx_bytes_per_s",
@@ -162,7 +168,8 @@ def read_trace(
     readings.broken += timed.height - readings.frame.height
     if readings.frame.is_empty():
         raise InputError(f"{path}: {table.name} table in which no row has a time that can be read")
-    key = ["time_ns", *(["gpu"] if "gpu" in readings.frame.columns else [])]
+    # A wall clock that was set back tells a time twice.
+    key = [name for name in ("time_ns", "gpu", "mono_ns") if name in readings.frame.columns]
     once = readings.frame.unique(key, keep="first", maintain_order=True)
     if repeated := readings.frame.height - once.height:
         readings.frame = once
@@ -187,7 +194,9 @@ def _grid(path: str, data: bytes, table: TableFormat, header: str | None) -> Gri
         return nvtop.read_nvtop(text)
     if table.layout == "prometheus":
         return prometheus.read_prometheus(path, text, headers)
-    return delimited.read_csv(path, table.name, text, header)
+    torn = table.whole_lines and not text.endswith("\n")
+    grid = delimited.read_csv(path, table.name, text[: text.rfind("\n") + 1] if torn else text, header)
+    return replace(grid, broken=grid.broken + 1) if torn else grid
 
 
 def _columns(grid: Grid, table: TableFormat) -> list[pl.Expr]:
@@ -207,6 +216,9 @@ def _reading(header: str, dtype: pl.DataType, column: TableColumn) -> pl.Expr:
         # A mask is printed as 0x0000000000000004 by nvidia-smi, as a number by others.
         mask = cell.str.extract(r"^\s*0[xX]([0-9a-fA-F]{1,16})\s*$").str.to_integer(base=16, strict=False)
         cell = pl.coalesce(mask.cast(pl.String), cell)
+    if column.unit == "bool" and dtype == pl.String:
+        cell = (cell == "true").cast(pl.Float64)
+        dtype = pl.Float64()
     number = cell.str.extract(_NUMBER).cast(pl.Float64, strict=False) if dtype == pl.String else cell.cast(pl.Float64)
     believable = number.abs() <= _LARGEST_OF.get(column.target, _LARGEST)
     return (pl.when(believable).then(number) * UNIT_FACTORS[column.unit]).alias(column.target)

@@ -133,13 +133,13 @@ def _slope(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.median(slopes)) if low > 0 or high < 0 else 0.0
 
 
-def clock_of(epochs: dict[int, Epoch], spoken: bool = True) -> Clock:
-    """The clock as reports state it, from the first run's epoch. `spoken`: tracing lines anchor it, else a wrapper."""
+def clock_of(epochs: dict[int, Epoch], spoken: bool = True, stamped: str = "wrapper") -> Clock:
+    """The clock as reports state it, from the first run's epoch. `spoken`: tracing lines anchor it, else stamps."""
     if not epochs:
         return Clock()
     first = epochs[min(epochs)]
     return Clock(
-        method="timeline+tracing" if spoken else "wrapper",
+        method="timeline+tracing" if spoken else stamped,
         unique=True,
         offset_s=first.epoch_ns / 1e9,
         uncertainty_s=first.uncertainty_ms / 1e3,

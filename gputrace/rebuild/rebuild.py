@@ -73,9 +73,9 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
             "gpus-inferred",
             f"the log names no GPU; from who held a mutex while whom, its workers share {inferred} GPUs",
         )
-    trace.clock = clock_of(epochs, spoken=sequence.frame["log_ns"].count() > 0)
+    trace.clock = clock_of(epochs, spoken=sequence.frame["log_ns"].count() > 0, stamped=ingested.arrival_method)
     if not epochs:
-        trace.clock = placement or _clock_without_pairs(sequence, arrival_error_ms)
+        trace.clock = placement or _clock_without_pairs(sequence, arrival_error_ms, ingested.arrival_method)
     trace.syntheses = collect_syntheses(sequence, epochs)
     trace.calls = calls_frame(calls, trace.syntheses, failed_partitions(sequence))
     trace.phases = phases_frame(calls, trace.calls)
@@ -86,9 +86,9 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
     check_overlap(trace)
 
 
-def _clock_without_pairs(sequence: Sequence, arrival_error_ms: float) -> Clock:
+def _clock_without_pairs(sequence: Sequence, arrival_error_ms: float, stamped: str) -> Clock:
     if sequence.frame["arrival_ns"].count():
-        return Clock(method="wrapper", unique=True, uncertainty_s=arrival_error_ms / 1e3)
+        return Clock(method=stamped, unique=True, uncertainty_s=arrival_error_ms / 1e3)
     if sequence.frame["log_ns"].count() and not sequence.of("SYNTH_START", "GPU_START").height:
         # Tracing lines alone carry their own times.
         return Clock(method="timeline+tracing", unique=True, uncertainty_s=0.001)

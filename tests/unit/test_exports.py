@@ -93,4 +93,11 @@ def test_every_error_has_an_exit_code_and_is_one_of_ours() -> None:
         for name, value in vars(errors).items()
         if inspect.isclass(value) and issubclass(value, errors.GputraceError)
     }
-    assert found == {"GputraceError": 1, "InputError": 3, "UsageError": 2, "GateError": 4, "BrokenInstallError": 1}
+    assert found == {
+        "GputraceError": 1,
+        "InputError": 3,
+        "UsageError": 2,
+        "GateError": 4,
+        "RecordingError": 5,
+        "BrokenInstallError": 1,
+    }

@@ -143,6 +143,15 @@ def test_the_package_loads_no_heavy_library() -> None:
     assert loaded_by("import gputrace") & (HEAVY | {"typer", "rich"}) == set()
 
 
+def test_recording_loads_no_heavy_library() -> None:
+    assert loaded_by("import gputrace.cli, gputrace.sampler.recording") & HEAVY == set()
+
+
+def test_only_the_process_that_packs_uses_polars_in_the_sampler() -> None:
+    heavy = {user for user in users_of(*(HEAVY - {"pynvml"}), "rich", "typer") if user.startswith("sampler/")}
+    assert heavy == {"sampler/compact.py"}
+
+
 def test_the_sampler_loads_the_standard_library_alone() -> None:
     assert loaded_by("import gputrace.sampler.gpu, gputrace.sampler.loop") & (HEAVY | {"typer", "rich"}) == set()
 

@@ -1,0 +1,31 @@
+"""Rows of a recorder in order of time, where its wall clock was set while it recorded."""
+
+import polars as pl
+
+from gputrace.trace import Quality
+
+# Wall and monotonic clock differ by so much more from row to row only where one was set.
+_CLOCK_STEP_NS = 50e6
+
+
+def in_clock_order(rows: pl.DataFrame, quality: Quality) -> pl.DataFrame:
+    """Rows in order of time. Where they have a monotonic time, too, it tells when the wall clock was set: what was
+    measured across such a step is a hole, and rows whose time was there before are left out."""
+    if "mono_ns" not in rows.columns:
+        return rows.sort("time_ns")
+    ordered = rows.sort("mono_ns")
+    again = (pl.col("time_ns") <= pl.col("time_ns").cum_max().shift(1)).fill_null(False)
+    moved = (pl.col("time_ns").diff().cast(pl.Float64) - pl.col("mono_ns").diff()).abs() > _CLOCK_STEP_NS
+    ordered = ordered.with_columns(again.alias("again"), moved.fill_null(False).alias("moved"))
+    if steps := int(ordered["moved"].sum()):
+        quality.notice(
+            "clock-step",
+            f"the recorder's wall clock was set while it recorded; {int(ordered['again'].sum())} rows whose time had "
+            "been there before were not used",
+            steps,
+        )
+        # The first row that is used after a step is as far from the one before as the step says, whatever passed.
+        set_back = pl.col("again").shift(1).fill_null(False) & ~pl.col("again")
+        hole = pl.col("hole").fill_null(0.0) if "hole" in ordered.columns else pl.lit(0.0)
+        ordered = ordered.with_columns(pl.when(pl.col("moved") | set_back).then(1.0).otherwise(hole).alias("hole"))
+    return ordered.filter(~pl.col("again")).drop("again", "moved")
