@@ -13,8 +13,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 import yaml
+from polars.testing import assert_frame_equal
 from prometheus_client.parser import text_string_to_metric_families
 
 from gputrace.analysis.diagnose import account
