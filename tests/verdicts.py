@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gputrace.analysis.diagnose import diagnose
+from gputrace.analysis.diagnose import account
 from gputrace.analysis.diagnosis import HypothesisFinding
 from gputrace.loading import load
 from tests.labelled import CAUSES, NONE, LabelledRun, labelled_runs
@@ -90,7 +90,7 @@ def top_cause(hypotheses: Iterable[HypothesisFinding]) -> str:
 def conclude(run: LabelledRun, into: Path) -> Outcome:
     """Analyses one run."""
     truth = run.truth()
-    findings = diagnose(load(run.write(into)), scenarios=()).hypotheses
+    findings = account(load(run.write(into))).hypotheses
     return Outcome(
         run.name,
         run.with_trace,

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputrace.analysis.diagnose import diagnose
+from gputrace.analysis.diagnose import account
 from gputrace.analysis.diagnosis import Diagnosis, WhatIf
+from gputrace.analysis.outlook import outlook
 from gputrace.analysis.pipeline.observe import Observed, observe
 from gputrace.analysis.pipeline.replay import (
     BARRIER_WAIT_S,
@@ -215,8 +216,8 @@ def pipeline(seed: int, into: Path) -> Pipeline:
     for name, text in before.files().items():
         (into / name).write_text(text)
     (into / "nvml.csv").write_text(before.trace_csv())
-    found = diagnose(load([str(into)]), scenarios=[parse_scenario("pinned-h2d")])
-    effect = found.what_if[0]
+    trace = load([str(into)])
+    (effect,) = outlook(trace, account(trace), [parse_scenario("pinned-h2d")]).what_if
     rate = effect.calls_per_s
     assert rate.now is not None and rate.predicted is not None and rate.low is not None and rate.high is not None
     after = play(replace(scenario, pinned="yes"), seed + 7000).runs[0].schedule.calls_per_s
