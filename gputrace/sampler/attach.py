@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -217,6 +217,19 @@ def files_of_process(pid: int, root: Path = Path("/")) -> dict[str, Path]:
     if not found:
         raise InputError(f"--pid {pid}: its output is not a file: {'; '.join(dict.fromkeys(instead)) or 'closed'}")
     return found
+
+
+def streams_left_out(pid: int, found: Mapping[str, Path], root: Path = Path("/")) -> list[str]:
+    """Of a process whose other stream is a file: each stream that is not, with what it is and what to do about it."""
+    base = root / "proc" / str(pid)
+    left_out = []
+    for fd, stream in ((1, "stdout"), (2, "stderr")):
+        if stream in found or "log" in found:
+            continue
+        with contextlib.suppress(OSError):
+            target = str((base / "fd" / str(fd)).readlink())
+            left_out.append(f"{stream} of process {pid} is not recorded: {_instead(target, base)}")
+    return left_out
 
 
 def _instead(target: str, base: Path) -> str:

@@ -128,6 +128,9 @@ def record(
         sampler=described,
         context=host_context(prover_pid=pid, bus_ids=buses),
     )
+    if request.pid is not None:
+        for line in attach.streams_left_out(request.pid, attach.files_of_process(request.pid)):
+            say(line)
     say(f"recording to {folder}: {_what(described, log, why_none)}; Ctrl-C ends it")
     recorder = Recorder(capture, clock, log, gpus, HostSampler(clock, bandwidth=bandwidth), request.status_url)
     with _beside(companion, folder, say):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputrace.errors import InputError, UsageError
-from gputrace.sampler.attach import files_of_process
+from gputrace.sampler.attach import files_of_process, streams_left_out
 from gputrace.sampler.clients import Client, ClientLog, docker, journal
 from gputrace.sampler.recording import Request, parse_size, record
 from tests.recording import FakeClock
@@ -114,6 +114,16 @@ def test_output_that_is_no_file_says_what_to_do_instead(tmp_path: Path, target: 
     with pytest.raises(InputError, match="not a file") as raised:
         files_of_process(42, root)
     assert says in str(raised.value)
+
+
+def test_a_stream_that_is_no_file_beside_one_that_is_is_told(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text("")
+    root = process(tmp_path, _1="pipe:[77]", _2=str(tmp_path / "err"))
+    found = files_of_process(42, root)
+    assert found == {"stderr": tmp_path / "err"}
+    (said,) = streams_left_out(42, found, root)
+    assert said.startswith("stdout of process 42 is not recorded: a pipe: give the file")
+    assert streams_left_out(42, {"log": tmp_path / "err"}, root) == []
 
 
 def test_a_process_that_is_not_there(tmp_path: Path) -> None:
