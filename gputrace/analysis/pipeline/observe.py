@@ -10,7 +10,7 @@ from gputrace.trace import Trace
 
 MIN_CALLS = 8
 # More calls say no more of the pipeline, and every prediction replays them dozens of times.
-MOST_CALLS = 160
+MOST_CALLS = 80
 # Pickups and entries are known to some milliseconds.
 _EDGE_S = 0.02
 
