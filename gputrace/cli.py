@@ -4,12 +4,17 @@ Imports that cost time are made where they are used: `--help` must come at once.
 """
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gputrace.errors import GputraceError, UsageError
 from gputrace.live.exporter_command import DEFAULT_ADDRESS
+
+if TYPE_CHECKING:
+    from gputrace.analysis.selection import Selection
+    from gputrace.ingest.traces import TraceOptions
+    from gputrace.trace import Trace
 
 app = typer.Typer(
     name="gputrace",
@@ -64,6 +69,22 @@ def _root(
     """Says why a GPU prover's GPU is idle, how sure that is, and what it costs."""
 
 
+def _read(
+    inputs: list[str], part: "Selection", gpu_map: str | None, trace_options: "TraceOptions | None" = None
+) -> "Trace":
+    """The part of a run that is asked for, with progress on the terminal."""
+    from gputrace.analysis.selection import select
+    from gputrace.loading import load
+    from gputrace.progress import reading
+    from gputrace.rebuild.gpus import parse_gpu_map
+
+    with reading() as progress:
+        trace = load(
+            inputs, progress, timezone=part.timezone, trace_options=trace_options, gpu_map=parse_gpu_map(gpu_map)
+        )
+    return select(trace, part)
+
+
 @app.command()
 def report(
     inputs: Inputs,
@@ -104,18 +125,13 @@ def report(
     elsewhere; with --json - only JSON goes to stdout.
     """
     from gputrace.analysis.diagnose import diagnose
-    from gputrace.analysis.selection import Selection, select
+    from gputrace.analysis.selection import Selection
     from gputrace.ingest.traces import TraceOptions
-    from gputrace.loading import load
-    from gputrace.progress import reading
-    from gputrace.rebuild.gpus import parse_gpu_map
     from gputrace.render.output import check_targets, terminal_renderer, write
 
     check_targets([html, json], force)
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
-    with reading() as progress:
-        trace = load(inputs, progress, timezone=timezone, trace_options=options, gpu_map=parse_gpu_map(gpu_map))
-    trace = select(trace, Selection(start, end, last, gpu, worker, job, regime, timezone))
+    trace = _read(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map, options)
     diagnosis = diagnose(trace, gap_ms)
     if json is not None:
         from gputrace.render.json_report import JsonRenderer
@@ -160,18 +176,13 @@ def what_if(
     """
     from gputrace.analysis.diagnose import diagnose
     from gputrace.analysis.pipeline.scenarios import asked_for
-    from gputrace.analysis.selection import Selection, select
-    from gputrace.loading import load
-    from gputrace.progress import reading
-    from gputrace.rebuild.gpus import parse_gpu_map
+    from gputrace.analysis.selection import Selection
     from gputrace.render.json_report import WhatIfJsonRenderer
     from gputrace.render.output import check_targets, terminal_what_if_renderer, write
 
     check_targets([json], force)
     scenarios = asked_for(scenario or [], settings or [])
-    with reading() as progress:
-        trace = load(inputs, progress, timezone=timezone, gpu_map=parse_gpu_map(gpu_map))
-    trace = select(trace, Selection(start, end, last, gpu, worker, job, regime, timezone))
+    trace = _read(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map)
     diagnosis = diagnose(trace, scenarios=scenarios)
     if json is not None:
         write(json, WhatIfJsonRenderer().render(trace, diagnosis))

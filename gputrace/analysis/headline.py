@@ -6,7 +6,7 @@ from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import CauseTotal, Diagnosis, HypothesisFinding
 from gputrace.analysis.hypotheses import ALL
 from gputrace.analysis.outlook import remedy_of
-from gputrace.analysis.pipeline.busy import LIMITS
+from gputrace.analysis.pipeline.busy import IN_WORDS
 from gputrace.trace import Trace
 
 _BRIEFS = {hypothesis.id: hypothesis.brief for hypothesis in ALL}
@@ -79,7 +79,7 @@ def _worth(cause: str, diagnosis: Diagnosis) -> str:
     rate = effect.calls_per_s
     assert rate.now is not None and rate.predicted is not None and rate.low is not None and rate.high is not None
     then = f"{rate.low:.2f} to {rate.high:.2f} calls a second instead of {rate.now:.2f}"
-    limit = f"then {LIMITS[effect.limited_by]} sets the rate"
+    limit = f"then {IN_WORDS[effect.limited_by]} sets the rate"
     if not effect.gains:
         return f". Beware: {effect.scenario} alone promises no gain ({then}): {limit}"
     return f". {effect.scenario} would give {then}: {limit}"

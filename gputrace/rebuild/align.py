@@ -20,7 +20,6 @@ MIN_MARGIN = 0.1
 _SAME_S = 1.0
 # Nine days: longer is a damaged time, and would take all memory.
 _MOST_STEPS = 1 << 24
-_COPY = ("ntt_kernels", "coset_intt_sync")
 _STREAM = ("msm_invoke", "batch_add")
 _COMPUTE = ("coset_intt_sync", "msm_invoke")
 

@@ -1,10 +1,9 @@
 """A comparison in a terminal: the conclusion, what changed, what did not and what could have been seen."""
 
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from gputrace.analysis.compare.changes import Change
 from gputrace.analysis.compare.comparison import Comparison, RegimePair, SideInfo
 from gputrace.analysis.compare.words import amount, direction, extent, in_words, smallest
+from gputrace.render.text_parts import as_text, hanging
 
 _STYLES = {True: "green", False: "red", None: ""}
 _PER_REGIME = ("calls_per_s", "compute_share", "mutex_held_ms.median", "ntt_plus_coset_ms.median")
@@ -27,21 +27,7 @@ class CompareTextRenderer:
 
     def render(self, comparison: Comparison) -> str:
         """The comparison as text, ANSI colours only with `color`."""
-        out = io.StringIO()
-        console = Console(
-            file=out,
-            width=self.width,
-            force_terminal=self.color,
-            color_system="standard" if self.color else None,
-            no_color=not self.color,
-            highlight=False,
-            emoji=False,
-            markup=False,
-            legacy_windows=False,
-        )
-        for part in _parts(comparison):
-            console.print(part)
-        return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+        return as_text(_parts(comparison), self.width, self.color)
 
 
 def _parts(comparison: Comparison) -> Iterator[RenderableType]:
@@ -55,7 +41,7 @@ def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield _side("before", comparison.before)
     yield _side("after", comparison.after)
     for notice in comparison.notices:
-        yield _hanging("!", notice)
+        yield hanging("!", notice)
     yield ""
     yield from _changes(comparison.changes)
     for pair in comparison.regimes:
@@ -90,7 +76,7 @@ def _changes(changes: Iterable[Change]) -> Iterator[RenderableType]:
             yield Padding(_table(own), (0, 0, 0, 2))
             if own[0].verdict == "undetermined":
                 for why in dict.fromkeys(change.why for change in own if change.why):
-                    yield _hanging("!", why)
+                    yield hanging("!", why)
             yield ""
 
 
@@ -128,18 +114,10 @@ def _pair(pair: RegimePair) -> Iterator[RenderableType]:
     yield Text(f"Regime {names[0]} before, {names[1]} after", style="bold underline")
     for change in pair.changes:
         if change.name in _PER_REGIME:
-            yield _hanging("", f"{change.title}: {in_words(change)}")
+            yield hanging("", f"{change.title}: {in_words(change)}")
     changed = sum(change.verdict == "changed" for change in pair.changes)
     if pair.changes:
-        yield _hanging("", f"{changed} of {len(pair.changes)} figures changed")
+        yield hanging("", f"{changed} of {len(pair.changes)} figures changed")
     else:
-        yield _hanging("", "no regime of the other side is like it")
+        yield hanging("", "no regime of the other side is like it")
     yield ""
-
-
-def _hanging(mark: str, text: str) -> Table:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=1)
-    table.add_column()
-    table.add_row(mark, text)
-    return table

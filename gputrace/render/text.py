@@ -10,11 +10,7 @@ from rich.text import Text
 
 from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, PhaseFinding
 from gputrace.render.text_outlook import outlook
-from gputrace.render.text_parts import as_text
-from gputrace.render.text_parts import bar as _bar
-from gputrace.render.text_parts import hanging as _hanging
-from gputrace.render.text_parts import percent as _percent
-from gputrace.render.text_parts import title as _title
+from gputrace.render.text_parts import as_text, bar, hanging, percent, title
 from gputrace.render.text_workers import interleaving
 from gputrace.trace import Trace
 
@@ -88,17 +84,17 @@ def _gpus(diagnosis: Diagnosis) -> Iterator[RenderableType]:
             about.append(f"PCIe Gen{gpu.link_gen} x{gpu.link_width}")
         if gpu.line_rate_bytes_per_s:
             about.append(f"line rate {_gb(gpu.line_rate_bytes_per_s)} GB/s")
-        yield _title(f"GPU {gpu.gpu}: {', '.join(about)}")
+        yield title(f"GPU {gpu.gpu}: {', '.join(about)}")
         table = Table.grid(padding=(0, 1))
         table.add_column(width=10)
         table.add_column(justify="right", width=5)
         table.add_column()
         for label, attribute, style in _STATES:
             share = getattr(gpu, attribute)
-            table.add_row(label, _percent(share), Text(_bar(share or 0.0, 50), style=style))
+            table.add_row(label, percent(share), Text(bar(share or 0.0, 50), style=style))
         yield Padding(table, (0, 0, 0, 2))
         yield Padding(
-            f"SM activity: {gpu.state_source}; mutex held {_percent(gpu.mutex_held_share)}; "
+            f"SM activity: {gpu.state_source}; mutex held {percent(gpu.mutex_held_share)}; "
             f"copied in {_gb(gpu.rx_payload_bytes, 0)} GB, out {_gb(gpu.tx_payload_bytes, 0)} GB",
             (0, 0, 0, 2),
         )
@@ -109,7 +105,7 @@ def _causes(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
     gaps = diagnosis.gaps
     if not gaps.by_cause:
         return
-    yield _title(f"Lost seconds by cause: {gaps.total_s or 0.0:.1f} s, {_percent(gaps.share_of_window)} of the window")
+    yield title(f"Lost seconds by cause: {gaps.total_s or 0.0:.1f} s, {percent(gaps.share_of_window)} of the window")
     table = Table.grid(padding=(0, 1))
     table.add_column(width=22)
     table.add_column(justify="right", width=8)
@@ -118,7 +114,7 @@ def _causes(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
     for cause in gaps.by_cause:
         if cause.share >= 0.0005:
             table.add_row(
-                cause.cause, f"{cause.total_s:.1f} s", _percent(cause.share), _bar(cause.share, max(10, width - 42))
+                cause.cause, f"{cause.total_s:.1f} s", percent(cause.share), bar(cause.share, max(10, width - 42))
             )
     yield Padding(table, (0, 0, 0, 2))
     yield ""
@@ -128,7 +124,7 @@ def _regimes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     regimes = diagnosis.regimes
     if len(regimes) < 2 and not any(regime.bistable for regime in regimes):
         return
-    yield _title(f"Regimes: {len(regimes)}, by how the phases behave")
+    yield title(f"Regimes: {len(regimes)}, by how the phases behave")
     table = Table.grid(padding=(0, 2))
     for number_column in (True, False, True, False):
         table.add_column(justify="right" if number_column else "left")
@@ -154,7 +150,7 @@ def _gaps(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     gaps = diagnosis.gaps
     if not gaps.total_s:
         return
-    yield _title(f"Gaps of {gaps.threshold_ms:g} ms or more: {gaps.count}")
+    yield title(f"Gaps of {gaps.threshold_ms:g} ms or more: {gaps.count}")
     table = Table.grid(padding=(0, 2))
     for _ in range(4):
         table.add_column()
@@ -182,7 +178,7 @@ def _phases(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     shown = [phase for phase in diagnosis.phases if phase.phase_class not in _SKIPPED_CLASSES]
     if not shown:
         return
-    yield _title(f"Phases of {diagnosis.calls.complete} complete calls, ms")
+    yield title(f"Phases of {diagnosis.calls.complete} complete calls, ms")
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for name, justify in (
         ("phase", "left"), ("min", "right"), ("median", "right"), ("p95", "right"), ("max", "right"),
@@ -210,7 +206,7 @@ def _phase_row(phase: PhaseFinding) -> tuple[str, ...]:
         phase.phase_class,
         _gb(phase.rx_bytes_per_call_median, 2) if copied else "",
         _gb(phase.rx_bytes_per_s["median"]) if copied and phase.rx_bytes_per_s else "",
-        "" if phase.sm_share_median is None else _percent(phase.sm_share_median),
+        "" if phase.sm_share_median is None else percent(phase.sm_share_median),
         "" if phase.transfer == "unknown" else phase.transfer,
     )
 
@@ -218,7 +214,7 @@ def _phase_row(phase: PhaseFinding) -> tuple[str, ...]:
 def _verdicts(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if not diagnosis.hypotheses:
         return
-    yield _title("Verdicts")
+    yield title("Verdicts")
     for finding in diagnosis.hypotheses:
         if finding.verdict == "supported":
             yield Padding(_verdict(finding), (0, 0, 0, 2))
@@ -252,17 +248,17 @@ def _verdict(finding: HypothesisFinding) -> Group:
     ]
     for item in finding.evidence:
         where = f" (log lines {', '.join(map(str, item.lines))})" if item.lines else ""
-        lines.append(_hanging("+" if item.supports else "-", f"{item.text}{where}"))
+        lines.append(hanging("+" if item.supports else "-", f"{item.text}{where}"))
     if finding.changes_mind:
-        lines.append(_hanging("?", f"refuted by: {finding.changes_mind}"))
+        lines.append(hanging("?", f"refuted by: {finding.changes_mind}"))
     if finding.knob:
-        lines.append(_hanging(">", finding.knob))
+        lines.append(hanging(">", finding.knob))
     return Group(*lines)
 
 
 def _quality(trace: Trace, diagnosis: Diagnosis) -> Iterator[RenderableType]:
     quality, clock = trace.quality, trace.clock
-    yield _title("Data")
+    yield title("Data")
     table = Table.grid(padding=(0, 1))
     table.add_column(width=8)
     table.add_column()

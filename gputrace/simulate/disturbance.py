@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-SW_POWER_CAP, SW_THERMAL = 0x4, 0x20
+SW_POWER_CAP = 0x4
 # GT/s times the share that encoding leaves: 8b/10b to Gen2, 128b/130b from Gen3 on.
 _LANE_GBITS = {1: 2.0, 2: 4.0, 3: 7.877, 4: 15.754, 5: 31.508}
 

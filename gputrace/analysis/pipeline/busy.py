@@ -12,8 +12,10 @@ from gputrace.simulate.schedule import CallRecord, Schedule
 
 MUTEX, POOL, SYNTHESIS, PCIE, LOOP = "mutex", "cpp-pool", "synthesis", "pcie", "worker-loop"
 ARRIVALS = "arrivals"
+# Below this share of its time a resource that is the busiest has time all the same.
+_HAS_TIME_SHARE = 0.75
 # Resources as a sentence names them.
-LIMITS = {
+IN_WORDS = {
     MUTEX: "the GPU mutex",
     POOL: "the C++ pool (prep_msm, b_g2_msm)",
     SYNTHESIS: "synthesis",
@@ -84,7 +86,7 @@ def covered(spans: list[tuple[float, float]], start: float, end: float) -> float
 def limiting(shares: dict[str, float], arrivals: bool) -> str:
     """The resource that sets the rate: the busiest one; arrivals where all have time and work came one by one."""
     most = max(shares, key=lambda name: shares[name])
-    return ARRIVALS if arrivals and shares[most] < 0.75 else most
+    return ARRIVALS if arrivals and shares[most] < _HAS_TIME_SHARE else most
 
 
 def bounds(seen: Observed, own: Services, bytes_per_call: float | None, line_rate: float | None) -> tuple[Bound, ...]:

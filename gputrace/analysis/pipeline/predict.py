@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from scipy.special import stdtrit
 
 from gputrace.analysis.diagnosis import Effect, WhatIf
-from gputrace.analysis.pipeline.busy import LIMITS, POOL, SYNTHESIS, Window, busy_shares, limiting
+from gputrace.analysis.pipeline.busy import IN_WORDS, POOL, SYNTHESIS, Window, busy_shares, limiting
 from gputrace.analysis.pipeline.replay import first_calls
 from gputrace.analysis.pipeline.run import Run
 from gputrace.analysis.pipeline.scenarios import UPPER_BOUND, Scenario, Setting
@@ -96,7 +96,12 @@ def _predict(
         saved_s_high=_saved(run, same_high),
         limited_by=limited_by,
         level=LEVEL,
-        notes=(*said, *_unmeasured(run, scenario), *(c.neglects for c, _ in scenario.parts if c.neglects)),
+        notes=(
+            *said,
+            *_unmeasured(run, scenario),
+            *(change.neglects for change, _ in scenario.parts if change.neglects),
+            *run.own.notes,
+        ),
     )
 
 
@@ -186,11 +191,11 @@ def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Out
             variance += (leans * pool_level(run.own)) ** 2
         if run.host_cpu_share is None or run.host_cpu_share >= _SATURATED_CPU:
             variance += (leans * _BETWEEN_RUNS) ** 2
-            saturated.append(LIMITS[resource])
+            saturated.append(IN_WORDS[resource])
         if more > 0.02:
             variance += (leans * _EXTRAPOLATION * more) ** 2
             said.append(
-                f"makes {LIMITS[resource]} busier ({changed.shares[resource]:.0%} of the time) than this run saw "
+                f"makes {IN_WORDS[resource]} busier ({changed.shares[resource]:.0%} of the time) than this run saw "
                 f"({unchanged.shares[resource]:.0%})"
             )
     if saturated:

@@ -27,14 +27,10 @@ _PRIOR_SLOWDOWN, _PRIOR_ERROR = 0.03, 0.05
 
 @dataclass(frozen=True)
 class Slowdown:
-    """What each running synthesis adds to a duration, as a share of what it is beside none, with its standard error.
-
-    `seen` is the concurrency that the run had: its 10th and 90th percentile over calls.
-    """
+    """What each running synthesis adds to a duration, as a share of what it is beside none, with its standard error."""
 
     value: float
     error: float
-    seen: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -170,11 +166,10 @@ def _slowdown(spans: Sequence[tuple[float | None, float | None, float, str]], ru
     """Least squares of duration on concurrency, both as shares of the kind's median, drawn towards the prior."""
     known = [(a, b, s, kind) for a, b, s, kind in spans if a is not None and b is not None and s > 0]
     if len(known) < 8:
-        return Slowdown(0.0, _PRIOR_ERROR, (0.0, 0.0))
+        return Slowdown(0.0, _PRIOR_ERROR)
     beside = running([a for a, _, _, _ in known], [b for _, b, _, _ in known])
-    seen = (float(np.quantile(beside, 0.1)), float(np.quantile(beside, 0.9)))
     if not beside.any():
-        return Slowdown(0.0, _PRIOR_ERROR, seen)
+        return Slowdown(0.0, _PRIOR_ERROR)
     kinds = [kind for *_, kind in known]
     typical = {kind: statistics.median(s for _, _, s, k in known if k == kind) for kind in set(kinds)}
     ratio = np.array([s / typical[kind] for _, _, s, kind in known])
@@ -191,7 +186,7 @@ def _slowdown(spans: Sequence[tuple[float | None, float | None, float, str]], ru
     weight = 1.0 / error**2 if np.isfinite(error) and error > 0 else (0.0 if not np.isfinite(error) else 1e12)
     prior = 1.0 / _PRIOR_ERROR**2
     drawn = (weight * value + prior * _PRIOR_SLOWDOWN) / (weight + prior)
-    return Slowdown(float(max(0.0, drawn)), float((weight + prior) ** -0.5), seen)
+    return Slowdown(float(max(0.0, drawn)), float((weight + prior) ** -0.5))
 
 
 def _works(
