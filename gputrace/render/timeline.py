@@ -7,8 +7,8 @@ import polars as pl
 
 from gputrace.analysis.diagnosis import Diagnosis, GpuFinding
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD_OF
-from gputrace.render import charts
-from gputrace.render.charts import TimeAxis
+from gputrace.render.charts import timeline as charts
+from gputrace.render.charts.timeline import TimeAxis
 from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX, PHASE_NAMES
 from gputrace.trace import Trace
 

@@ -496,7 +496,7 @@ def test_every_preset_is_written_from_the_command_line(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["simulate", "small", "-o", str(target), "--force"]).exit_code == 0
     unknown = CliRunner().invoke(app, ["simulate", "nothing", "-o", str(tmp_path / "d")])
     assert isinstance(unknown.exception, UsageError)
-    from gputrace.cli import simulate_run
+    from gputrace.commands.simulate import simulate_run
 
     for name in PRESETS:
         assert re.search(rf"\b{name}\b", simulate_run.__doc__ or "")

@@ -1,4 +1,4 @@
-"""The timeline's panels as Vega-Lite specifications. The only module that imports altair.
+"""The timeline's panels as Vega-Lite specifications.
 
 Every function takes frames whose times are seconds on the report's axis, and returns a specification without
 colours of its own: they come in with the arguments, so that a cause looks the same in a chart and in a table.

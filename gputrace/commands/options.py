@@ -1,0 +1,48 @@
+"""Arguments that several commands take, and the run that they name."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gputrace.analysis.selection import Selection
+    from gputrace.ingest.traces import TraceOptions
+    from gputrace.trace import Trace
+
+Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="logs, GPU traces, capture folders; - is stdin")]
+Timezone = Annotated[
+    str | None, typer.Option(metavar="NAME", help="zone of times written without one, as Europe/Berlin")
+]
+GpuMap = Annotated[
+    str | None, typer.Option(metavar="LOG:TRACE,...", help="which GPU of the trace each GPU of the log is")
+]
+Force = Annotated[bool, typer.Option("--force", help="overwrite files")]
+
+# Which part of a run: the same on every command that reads one; `Selection` says what each means.
+FromTime = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="begin there: seconds into the window, or a time")
+]
+ToTime = Annotated[str | None, typer.Option("--to", metavar="TIME", help="end there")]
+LastSeconds = Annotated[float | None, typer.Option("--last", metavar="SECONDS", help="only the last seconds")]
+OnGpu = Annotated[int | None, typer.Option("--gpu", metavar="N", help="only this GPU, as the prover numbers it")]
+OfWorker = Annotated[int | None, typer.Option("--worker", metavar="N", help="tables of this worker's calls only")]
+OfJob = Annotated[str | None, typer.Option("--job", metavar="ID", help="tables of this job's calls only")]
+InRegime = Annotated[
+    str | None, typer.Option("--regime", metavar="N|LABEL", help="only this regime: its number, or part of its label")
+]
+
+
+def read_run(
+    inputs: list[str], part: "Selection", gpu_map: str | None, trace_options: "TraceOptions | None" = None
+) -> "Trace":
+    """The part of a run that is asked for, with progress on the terminal."""
+    from gputrace.analysis.selection import select
+    from gputrace.loading import load
+    from gputrace.progress import reading
+    from gputrace.rebuild.gpus import parse_gpu_map
+
+    with reading() as progress:
+        trace = load(
+            inputs, progress, timezone=part.timezone, trace_options=trace_options, gpu_map=parse_gpu_map(gpu_map)
+        )
+    return select(trace, part)
