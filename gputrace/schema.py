@@ -1,4 +1,4 @@
-"""The frames of a `Trace`: columns, units and meaning. The data dictionary in the docs is made from this.
+"""The frames of a `Trace` and a `Diagnosis`: columns, units and meaning. The data dictionary is made from this.
 
 Times are integer Unix nanoseconds (`*_ns`); a null time means that nothing places the row on the wall clock.
 Durations printed by the prover stay whole milliseconds (`*_ms`). Bytes are bytes; `wire` counts what crossed
@@ -204,7 +204,61 @@ COPIES = FrameSchema(
     },
 )
 
+STATES = FrameSchema(
+    "states",
+    "the account of each GPU's window: every interval divided into compute, copy-only and idle seconds",
+    {
+        "gpu": Column(_INT, "GPU as the prover numbers it"),
+        "start_ns": Column(_NS, "start of the interval"),
+        "end_ns": Column(_NS, "end of the interval"),
+        "compute_s": Column(_FLOAT, "seconds with SMs active; the three parts add up to the interval"),
+        "copy_only_s": Column(_FLOAT, "the rest, where rx or tx exceeds 1 % of the link"),
+        "idle_s": Column(_FLOAT, "the rest otherwise"),
+        "rx_bytes_per_s": Column(_FLOAT, "payload into the GPU (host to device), bytes per second"),
+        "tx_bytes_per_s": Column(_FLOAT, "payload out of the GPU, bytes per second"),
+    },
+)
+
+BLAME = FrameSchema(
+    "blame",
+    "the lost seconds of the states, each charged to one cause; they add up to all of them",
+    {
+        "gpu": Column(_INT, "GPU as the prover numbers it"),
+        "start_ns": Column(_NS, "start of the stretch in which they were lost"),
+        "end_ns": Column(_NS, "its end"),
+        "call": Column(pl.UInt32(), "the call that held the mutex, or between holds the call that came next"),
+        "phase": Column(
+            _TEXT,
+            "phase under the mutex (mutex_held: a part that no phase explains; in_call: no phase has a time), or what "
+            "kept the next call: release_abc, no_work, pre_lock, pickup, between_calls",
+        ),
+        "line": Column(pl.UInt32(), "log line that reports the phase"),
+        "cause": Column(_TEXT, "what they are charged to: a hypothesis id, or unexplained"),
+        "copy_only_s": Column(_FLOAT, "seconds lost while a copy ran"),
+        "idle_s": Column(_FLOAT, "seconds lost while nothing ran"),
+    },
+)
+
+CALL_BYTES = FrameSchema(
+    "call_bytes",
+    "what each phase of each call copied, and how busy the SMs were in it",
+    {
+        "call": Column(pl.UInt32(), "the call it belongs to"),
+        "name": Column(_TEXT, "as `phase` in blame"),
+        "mode": Column(_TEXT, "where the call's copy of a/b/c is: in-ntt, in-sync, unknown"),
+        "bursting": Column(_BOOL, "pinned buffers were being allocated during it"),
+        "seconds": Column(_FLOAT, "its length on the wall clock"),
+        "rx_payload_bytes": Column(_FLOAT, "payload into the GPU during it; null where that cannot be resolved"),
+        "rx_bytes_per_s": Column(_FLOAT, "the same per second of it"),
+        "rx_method": Column(
+            _TEXT, "overlap: measured in the samples of this very phase; fit: the mean of its kind by a joint fit"
+        ),
+        "sm_share": Column(_FLOAT, "share of it with SMs active, 0..1, by a joint fit of its kind"),
+    },
+)
+
 FRAMES = (MARKS, CALLS, PHASES, SYNTHESES, SAMPLES, HOST, COPIES)
+DIAGNOSIS_FRAMES = (STATES, BLAME, CALL_BYTES)
 
 # Phases under the GPU mutex that contain no other, in the order of a call.
 LEAVES_UNDER_MUTEX = (

@@ -9,6 +9,8 @@ from typing import Literal
 
 import polars as pl
 
+from gputrace import schema
+
 Verdict = Literal["supported", "refuted", "undetermined"]
 
 
@@ -373,12 +375,11 @@ class Interleaving:
 
 @dataclass
 class Diagnosis:
-    """Everything that a report shows. `states` and `blame` are the frames behind the numbers.
+    """Everything that a report shows.
 
-    `what_if_missing` says why nothing is predicted, where nothing is.
-    `states`: gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s; the three add up to the interval.
-    `blame`: gpu, start_ns, end_ns, call, phase, line, cause, copy_only_s, idle_s; sums to the lost seconds of `states`.
-    `call_bytes`: call, name, rx_payload_bytes, rx_bytes_per_s: what each phase of each call copied.
+    `states`, `blame` and `call_bytes` are the frames behind the numbers (schemas in `gputrace.schema`): the account of
+    each GPU's window, its lost seconds by cause, and what each phase of each call copied. `what_if_missing` says why
+    nothing is predicted, where nothing is.
     """
 
     headline: str = ""
@@ -396,6 +397,6 @@ class Diagnosis:
     what_if_missing: str = ""
     replay: Replay | None = None
     interleaving: tuple[Interleaving, ...] = ()
-    states: pl.DataFrame = field(default_factory=pl.DataFrame)
-    blame: pl.DataFrame = field(default_factory=pl.DataFrame)
-    call_bytes: pl.DataFrame = field(default_factory=pl.DataFrame)
+    states: pl.DataFrame = field(default_factory=schema.STATES.empty)
+    blame: pl.DataFrame = field(default_factory=schema.BLAME.empty)
+    call_bytes: pl.DataFrame = field(default_factory=schema.CALL_BYTES.empty)
