@@ -1,19 +1,29 @@
 """Says why a GPU prover's GPU is idle, from its log and a GPU trace.
 
 >>> import gputrace
->>> trace = gputrace.load(["sample_logs/h200-pageable"])
->>> print(gputrace.diagnose(trace).headline)        # doctest: +SKIP
+>>> trace = gputrace.load("sample_logs/h200-pageable")
+>>> diagnosis = gputrace.analyze(trace)
+>>> diagnosis.headline[:27]
+'The GPU was computing 23% o'
+
+docs/python-api.md has every name, docs/tutorial.ipynb an investigation from end to end.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gputrace import schema
     from gputrace.analysis.compare import Comparison, compare
-    from gputrace.analysis.diagnose import diagnose
-    from gputrace.analysis.diagnosis import Diagnosis
+    from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, Regime, WhatIf
+    from gputrace.analysis.outlook import Outlook
+    from gputrace.analysis.thresholds import Thresholds
+    from gputrace.api import analyze, part, report, what_if
+    from gputrace.ingest.traces import TraceOptions
     from gputrace.loading import load
     from gputrace.trace import Trace
 
+from gputrace.display import draw_with
 from gputrace.errors import GateError, GputraceError, InputError, UsageError
 
 __version__ = "0.1.0"
@@ -23,29 +33,61 @@ __all__ = [
     "Diagnosis",
     "GateError",
     "GputraceError",
+    "HypothesisFinding",
     "InputError",
+    "Outlook",
+    "Regime",
+    "Thresholds",
     "Trace",
+    "TraceOptions",
     "UsageError",
+    "WhatIf",
     "__version__",
+    "analyze",
     "compare",
-    "diagnose",
     "load",
+    "part",
+    "report",
+    "schema",
+    "what_if",
 ]
 
 # Loaded when first used, so that the command line starts at once and a recorder never loads the analysis.
 _LAZY = {
     "Comparison": "gputrace.analysis.compare",
     "Diagnosis": "gputrace.analysis.diagnosis",
+    "HypothesisFinding": "gputrace.analysis.diagnosis",
+    "Outlook": "gputrace.analysis.outlook",
+    "Regime": "gputrace.analysis.diagnosis",
+    "Thresholds": "gputrace.analysis.thresholds",
     "Trace": "gputrace.trace",
+    "TraceOptions": "gputrace.ingest.traces",
+    "WhatIf": "gputrace.analysis.diagnosis",
+    "analyze": "gputrace.api",
     "compare": "gputrace.analysis.compare",
-    "diagnose": "gputrace.analysis.diagnose",
     "load": "gputrace.loading",
+    "part": "gputrace.api",
+    "report": "gputrace.api",
+    "what_if": "gputrace.api",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "schema":
+        return import_module("gputrace.schema")
     if name not in _LAZY:
         raise AttributeError(f"module 'gputrace' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _html(value: object) -> str:
+    from gputrace.render.notebook import fragment
+
+    return fragment(value)
+
+
+draw_with(_html)

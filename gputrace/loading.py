@@ -1,6 +1,7 @@
 """Inputs to a `Trace`, in one call."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from os import PathLike, fspath
 from typing import Any
 
 from gputrace.errors import UsageError
@@ -10,22 +11,41 @@ from gputrace.ingest.traces import TraceOptions
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.trace import Trace
 
+OnePath = str | PathLike[str]
+
 
 def load(
-    paths: Iterable[str],
+    *paths: OnePath | Iterable[OnePath],
     progress: Progress = lambda _path, _bytes: None,
-    *,
     timezone: str | None = None,
     trace_options: TraceOptions | None = None,
     gpu_map: dict[int, int] | None = None,
 ) -> Trace:
     """Reads logs, GPU traces and capture folders, in any mix, and rebuilds calls and phases.
 
-    `progress(path, bytes)` is called as log bytes are read. `timezone` is the zone of times written without one,
-    `trace_options` what is said about GPU traces, `gpu_map` which GPU of the trace each GPU of the log is. Raises
-    `InputError` where an input cannot be used.
+    Parameters:
+        paths: files and folders, as text or `Path`, one by one or in lists. Each is recognised by its content.
+        progress: called as `progress(path, bytes)` while logs are read.
+        timezone: zone of times written without one, as `Europe/Berlin`; UTC where not given.
+        trace_options: what a GPU trace does not say of itself, as `TraceOptions.of(start="2026-11-29T11:47:29Z")`.
+        gpu_map: which GPU of the trace each GPU of the log is, as `{0: 1}`; found out where not given.
+
+    Returns the frames (documented in `gputrace.schema`) with what is known of inputs, GPUs, clock and quality.
+
+    Raises `InputError` where an input cannot be used, `UsageError` where nothing is given or an option is wrong.
     """
-    return rebuild(ingest(paths, progress, timezone=timezone, trace_options=trace_options), gpu_map)
+    named = list(_flat(paths))
+    if not named:
+        raise UsageError("nothing to load: give at least one log, GPU trace or capture folder")
+    return rebuild(ingest(named, progress, timezone=timezone, trace_options=trace_options), gpu_map)
+
+
+def _flat(paths: Iterable[OnePath | Iterable[OnePath]]) -> Iterator[str]:
+    for path in paths:
+        if isinstance(path, str | PathLike):
+            yield fspath(path)
+        else:
+            yield from (fspath(one) for one in path)
 
 
 def load_run(
@@ -40,7 +60,7 @@ def load_run(
     """
     reports = [(path, report) for path in paths if (report := read_report(path)) is not None]
     if not reports:
-        return load(paths, progress, timezone=timezone)
+        return load(paths, progress=progress, timezone=timezone)
     path, report = reports[0]
     if len(paths) > 1:
         raise UsageError(f"{path} is a saved report: it is a whole side of a comparison, nothing can be added to it")

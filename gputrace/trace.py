@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from gputrace import schema
+from gputrace.display import Displayed
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,10 @@ class Quality:
         self.notices.append(Notice(code, text, count))
 
 
-@dataclass
-class Trace:
+@dataclass(repr=False)
+class Trace(
+    Displayed, shows=("inputs", "calls", "phases", "syntheses", "samples", "host", "gpus", "clock.method", "focus")
+):
     """Frames (schemas in `gputrace.schema`) plus what is known about them.
 
     `focus`: numbers of the calls that tables of calls, phases and jobs are about; None: all. Whatever a GPU's time is

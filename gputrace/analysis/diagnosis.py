@@ -10,6 +10,8 @@ from typing import Literal
 import polars as pl
 
 from gputrace import schema
+from gputrace.analysis.tables import DiagnosisTables
+from gputrace.display import Displayed
 
 Verdict = Literal["supported", "refuted", "undetermined"]
 
@@ -161,8 +163,8 @@ class Evidence:
     lines: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class HypothesisFinding:
+@dataclass(frozen=True, repr=False)
+class HypothesisFinding(Displayed, shows=("id", "verdict", "confidence", "lost_s", "recoverable_s", "evidence")):
     """A verdict on one candidate explanation.
 
     `lost_s` are the lost seconds charged to it; None unless it is supported.
@@ -194,8 +196,8 @@ class HypothesisFinding:
         return (self.next_step or against) if self.verdict == "undetermined" else (against or self.next_step)
 
 
-@dataclass(frozen=True)
-class Regime:
+@dataclass(frozen=True, repr=False)
+class Regime(Displayed, shows=("label", "calls", "duration_s", "lost_s", "main_cause", "reason")):
     """A stretch of the run in which the phases behave alike. `reason` says what changed where it begins.
 
     `verdicts` are those on its own calls alone; `main_cause` is the supported cause that lost most in it, None where
@@ -254,8 +256,11 @@ class Replay:
     held_median: float
 
 
-@dataclass(frozen=True)
-class WhatIf:
+@dataclass(frozen=True, repr=False)
+class WhatIf(
+    Displayed,
+    shows=("scenario", "calls_per_s.now", "calls_per_s.predicted", "calls_per_s.low", "calls_per_s.high", "limited_by"),
+):
     """What a change to the pipeline is predicted to do; `level` is what the intervals are meant to cover.
 
     `calls_per_s` is that of a run with the change, other calls and all; `saved_s` the seconds by which these same calls
@@ -373,8 +378,12 @@ class Interleaving:
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class Diagnosis:
+@dataclass(repr=False)
+class Diagnosis(
+    DiagnosisTables,
+    Displayed,
+    shows=("headline", "headline_stable", "gpus", "phases", "hypotheses", "regimes", "what_if"),
+):
     """Everything that a report shows.
 
     `states`, `blame` and `call_bytes` are the frames behind the numbers (schemas in `gputrace.schema`): the account of

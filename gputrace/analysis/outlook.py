@@ -1,6 +1,6 @@
 """What a fix is worth: bounds and what-ifs of a diagnosed run, and what they say of its verdicts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gputrace.analysis.diagnosis import Bound, Diagnosis, HypothesisFinding, Replay, WhatIf
@@ -8,6 +8,8 @@ from gputrace.analysis.pipeline.observe import NotReplayableError
 from gputrace.analysis.pipeline.predict import what_if
 from gputrace.analysis.pipeline.run import run_of
 from gputrace.analysis.pipeline.scenarios import Scenario
+from gputrace.analysis.tables import WHAT_IF, Table
+from gputrace.display import Displayed
 from gputrace.trace import Trace
 
 # The change that takes a cause away.
@@ -21,14 +23,29 @@ REMEDIES = {
 _MOST_RATE_ERROR, _MOST_UNLOCK_ERROR = 0.1, 0.15
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """`missing` says why there is nothing to foresee, where there is nothing; `error` is the model's on the run."""
+@dataclass(frozen=True, repr=False)
+class Outlook(Displayed, shows=("what_if", "bounds", "missing")):
+    """What changes would do, in the order asked for, and what each resource could sustain.
+
+    `missing` says why there is nothing to foresee, where there is nothing; `error` is the model's on the run.
+    """
 
     bounds: tuple[Bound, ...] = ()
     what_if: tuple[WhatIf, ...] = ()
     error: Replay | None = None
     missing: str = ""
+
+    table = Table("what_if", WHAT_IF)
+
+    def __iter__(self) -> Iterator[WhatIf]:
+        return iter(self.what_if)
+
+    def __len__(self) -> int:
+        return len(self.what_if)
+
+    def __getitem__(self, scenario: str) -> WhatIf:
+        """The prediction of that scenario; raises KeyError where it was not asked for."""
+        return {effect.scenario: effect for effect in self.what_if}[scenario]
 
 
 def outlook(trace: Trace, diagnosis: Diagnosis, scenarios: Sequence[Scenario] | None = None) -> Outlook:

@@ -43,6 +43,10 @@ def read_run(
 
     with reading() as progress:
         trace = load(
-            inputs, progress, timezone=part.timezone, trace_options=trace_options, gpu_map=parse_gpu_map(gpu_map)
+            inputs,
+            progress=progress,
+            timezone=part.timezone,
+            trace_options=trace_options,
+            gpu_map=parse_gpu_map(gpu_map),
         )
     return select(trace, part)

@@ -354,7 +354,7 @@ def test_a_log_without_times_compares_its_durations(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text("\n".join(line for line in text.splitlines() if "CUZK" in line))
     trace = load([str(log)])
-    report = json.loads(JsonRenderer(calls=True).render(trace, gputrace.diagnose(trace)))
+    report = json.loads(JsonRenderer(calls=True).render(trace, gputrace.analyze(trace)))
     comparison = compare(trace, report)
     held = comparison.change("mutex_held_ms.mean")
     assert held.verdict == "not-shown" and held.difference == 0.0 and held.calls_after == 24

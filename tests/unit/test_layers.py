@@ -13,12 +13,12 @@ import gputrace
 PACKAGE = Path(gputrace.__file__).parent
 # From the ground up; a module may import from its own layer and from those below it.
 LAYERS = (
-    ("schema", "trace", "errors", "resources"),
+    ("schema", "trace", "errors", "resources", "display"),
     ("ingest", "sampler"),
     ("rebuild",),
     ("analysis", "simulate"),
     ("render", "live", "fleet"),
-    ("loading", "progress", "commands", "cli", "__main__", ""),
+    ("loading", "api", "progress", "commands", "cli", "__main__", ""),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -104,7 +104,7 @@ def test_no_imports_in_circles_within_a_room(room: str) -> None:
 
 
 def test_drawing_libraries_are_used_where_html_is_made() -> None:
-    assert users_of("jinja2") == {"render/html.py"}
+    assert users_of("jinja2") == {"render/html.py", "render/notebook.py"}
     assert {file for file in users_of("altair") if not file.startswith("render/charts/")} == set()
     assert {file for file in users_of("vl_convert") if not file.startswith("render/")} == set()
 
@@ -158,5 +158,5 @@ def test_the_sampler_loads_the_standard_library_alone() -> None:
 
 
 def test_a_diagnosis_loads_no_drawing_library() -> None:
-    loaded = loaded_by("import gputrace; gputrace.load; gputrace.diagnose")
+    loaded = loaded_by("import gputrace; gputrace.load; gputrace.analyze")
     assert loaded & {"altair", "jinja2", "vl_convert", "ruptures"} == set()

@@ -12,7 +12,9 @@ from gputrace.analysis.compare.resampling import Estimate
 from gputrace.analysis.compare.saved import side_of_report
 from gputrace.analysis.compare.side import Side, Span, estimates, side_of_trace
 from gputrace.analysis.compare.words import direction, extent, in_words
+from gputrace.analysis.tables import CHANGES, Table
 from gputrace.analysis.thresholds import COPY_IN_SYNC_SHARE, MIN_CALLS
+from gputrace.display import Displayed
 from gputrace.trace import Trace
 
 # Durations of which 95 % are shorter than this on both sides, and lost seconds under this share of all, are noise.
@@ -41,8 +43,10 @@ class RegimePair:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(
+    Displayed, shows=("headline", "before.name", "after.name", "changes", "regimes", "gates", "notices", "regime")
+):
     """What changed between two runs. `regime` is what both were restricted to, None for the whole runs."""
 
     headline: str
@@ -53,6 +57,8 @@ class Comparison:
     gates: tuple[GateOutcome, ...] = ()
     notices: tuple[str, ...] = ()
     regime: str | None = None
+
+    change_table = Table("changes", CHANGES)
 
     def change(self, name: str) -> Change:
         """The change of the figure of that name; raises KeyError if it is not compared."""
