@@ -1,10 +1,7 @@
 """Says why a GPU prover's GPU is idle, from its log and a GPU trace.
 
->>> import gputrace
->>> trace = gputrace.load("sample_logs/h200-pageable")
->>> diagnosis = gputrace.analyze(trace)
->>> diagnosis.headline[:27]
-'The GPU was computing 23% o'
+    trace = gputrace.load("prover.log", "nvml.csv")
+    gputrace.analyze(trace).headline
 
 docs/python-api.md has every name, docs/tutorial.ipynb an investigation from end to end.
 """

@@ -37,6 +37,7 @@ def part(
     """A part of a run, for whatever takes a trace; the command line's `--from`, `--to`, `--last`, `--gpu`, ...
 
     Parameters:
+        trace: a run.
         start, end: seconds into the window (first lock to last unlock), or a time, as text or `datetime`. Calls that
             lie wholly inside are kept, with what belongs to them.
         last_s: seconds before `end`, or before the end of the window, instead of `start`.
@@ -98,9 +99,9 @@ def what_if(trace: Trace, *scenarios: str, settings: Sequence[str] = ()) -> Outl
             none is given. docs/what-if.md lists them.
         settings: service times that go with every scenario, or are one of their own, as `["prep_msm=0.5x"]`.
 
-    Returns an `Outlook`: the predictions in order (iterate over it, or `outlook["pinned-h2d"]`), each a `WhatIf` with
-    intervals; `bounds`; `error`, how far the model is off on the run itself; and in `missing` why nothing is
-    predicted, where nothing is. `table` has the predictions as a frame.
+    Returns an `Outlook`: the predictions, the most promising first (iterate over it, or `outlook["pinned-h2d"]`), each
+    a `WhatIf` with intervals; `bounds`; `error`, how far the model is off on the run itself; and in `missing` why
+    nothing is predicted, where nothing is. `table` has the predictions as a frame.
 
     Raises `UsageError` for a change that is not known.
     """

@@ -25,7 +25,7 @@ _MOST_RATE_ERROR, _MOST_UNLOCK_ERROR = 0.1, 0.15
 
 @dataclass(frozen=True, repr=False)
 class Outlook(Displayed, shows=("what_if", "bounds", "missing")):
-    """What changes would do, in the order asked for, and what each resource could sustain.
+    """What changes would do, the most promising first, and what each resource could sustain.
 
     `missing` says why there is nothing to foresee, where there is nothing; `error` is the model's on the run.
     """

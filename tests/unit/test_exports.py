@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,14 +21,25 @@ PUBLIC = [
     "Diagnosis",
     "GateError",
     "GputraceError",
+    "HypothesisFinding",
     "InputError",
+    "Outlook",
+    "Regime",
+    "Thresholds",
     "Trace",
+    "TraceOptions",
     "UsageError",
+    "WhatIf",
     "__version__",
+    "analyze",
     "compare",
-    "diagnose",
     "load",
+    "part",
+    "report",
+    "schema",
+    "what_if",
 ]
+FUNCTIONS = [name for name in PUBLIC if inspect.isfunction(getattr(gputrace, name))]
 
 
 # Typer brings the classes of its commands itself in some versions and takes click's in others: their shape is the same.
@@ -47,8 +59,31 @@ def test_the_public_names_are_the_listed_ones() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_there_and_documented(name: str) -> None:
     value = getattr(gputrace, name)
+    assert name in dir(gputrace)
     if not isinstance(value, str):
-        assert inspect.getdoc(value)
+        # A data class without a docstring would have its own signature as one.
+        assert len(inspect.getdoc(value) or "") > 20 and not (value.__doc__ or "").startswith(f"{name}(")
+
+
+def test_the_functions_are_these() -> None:
+    assert sorted(FUNCTIONS) == ["analyze", "compare", "load", "part", "report", "what_if"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_and_error_of_a_public_function_is_documented(name: str) -> None:
+    function = getattr(gputrace, name)
+    told = inspect.getdoc(function) or ""
+    assert "Parameters:" in told and "Raises `" in told
+    listed = re.findall(r"^ {4}(\w[\w, ]*):", told.split("Parameters:")[1], flags=re.MULTILINE)
+    assert [own for line in listed for own in line.split(", ")] == list(inspect.signature(function).parameters)
+
+
+def test_a_lazy_name_is_the_thing_itself() -> None:
+    from gputrace import schema
+    from gputrace.analysis.diagnosis import Diagnosis
+    from gputrace.api import analyze
+
+    assert gputrace.schema is schema and gputrace.Diagnosis is Diagnosis and gputrace.analyze is analyze
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -42,6 +42,8 @@ class RegimePair:
     after: Span | None
     changes: tuple[Change, ...] = ()
 
+    change_table = Table("changes", CHANGES)
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison(
@@ -75,8 +77,16 @@ def compare(
 ) -> Comparison:
     """What changed from one run to another.
 
-    A side is a trace or a saved JSON report (its object). `regime`: compare only the regime of that label or number.
-    `fail_if`: conditions in the language of docs/comparing.md; outcomes are in `gates`, nothing is raised for them.
+    Parameters:
+        before, after: each a trace (or a part of one), or the object of a saved JSON report.
+        names: what the two are called in words and tables.
+        regime: compare only the regime of that label or number, of both.
+        fail_if: conditions in the language of docs/comparing.md, as `"mutex_held_ms.median > 1.05x"`; the outcomes are
+            in `gates`, nothing is raised for them.
+
+    Returns a `Comparison`: `headline`, and every figure with its difference, 95 % interval and verdict in `changes`
+    (`change_table` as a frame), by regime too. Values are in the unit that each figure names.
+
     Raises `UsageError` for a bad condition or regime, `InputError` for a report that is not whole.
     """
     gates = parse_gates(fail_if)
