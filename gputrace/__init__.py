@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, Regime, WhatIf
     from gputrace.analysis.outlook import Outlook
     from gputrace.analysis.thresholds import Thresholds
-    from gputrace.api import analyze, part, report, what_if
+    from gputrace.api import analyze, charts, part, report, what_if
     from gputrace.ingest.traces import TraceOptions
     from gputrace.loading import load
     from gputrace.trace import Trace
@@ -41,6 +41,7 @@ __all__ = [
     "WhatIf",
     "__version__",
     "analyze",
+    "charts",
     "compare",
     "load",
     "part",
@@ -61,6 +62,7 @@ _LAZY = {
     "TraceOptions": "gputrace.ingest.traces",
     "WhatIf": "gputrace.analysis.diagnosis",
     "analyze": "gputrace.api",
+    "charts": "gputrace.api",
     "compare": "gputrace.analysis.compare",
     "load": "gputrace.loading",
     "part": "gputrace.api",

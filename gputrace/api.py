@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from importlib import import_module
+from typing import Any
 
 from gputrace.analysis.diagnose import DEFAULT_GAP_MS, account, diagnose
 from gputrace.analysis.diagnosis import Diagnosis
@@ -109,11 +110,27 @@ def what_if(trace: Trace, *scenarios: str, settings: Sequence[str] = ()) -> Outl
     return outlook(trace, account(trace), asked)
 
 
+def charts(trace: Trace, diagnosis: Diagnosis) -> dict[str, Any]:
+    """The report's figures as Altair charts, to be shown, changed or saved: `charts["bandwidth"].save("copies.svg")`.
+
+    Parameters:
+        trace: a run.
+        diagnosis: what `analyze` made of it.
+
+    Returns the charts by their keys (states, causes, bandwidth, ...), those that this run has numbers for; the subtitle
+    says how to read one. Raises `GputraceError` only where the installation is broken.
+    """
+    from gputrace.render.charts.as_altair import altair_charts
+
+    return altair_charts(trace, diagnosis)
+
+
 def report(trace: Trace, diagnosis: Diagnosis, form: str = "html") -> str:
     """A report as text, to be written where it is wanted: `Path("report.html").write_text(gputrace.report(...))`.
 
     Parameters:
-        trace, diagnosis: a run and what `analyze` made of it.
+        trace: a run.
+        diagnosis: what `analyze` made of it.
         form: html (one page that needs nothing else), json (the contract of the command line) or text.
 
     Raises `UsageError` for another form.

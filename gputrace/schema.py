@@ -128,6 +128,7 @@ PHASES = FrameSchema(
         "end_ns": Column(_NS, "end on the wall clock"),
         "uncertainty_ms": Column(_FLOAT, "half-width of the error of both ends"),
         "under_mutex": Column(_BOOL, "the GPU mutex is held during it"),
+        "source": Column(pl.UInt16(), "index of the input that holds that line"),
         "line": Column(pl.UInt32(), "log line that reports it"),
     },
 )
@@ -232,6 +233,7 @@ BLAME = FrameSchema(
             "phase under the mutex (mutex_held: a part that no phase explains; in_call: no phase has a time), or what "
             "kept the next call: release_abc, no_work, pre_lock, pickup, between_calls",
         ),
+        "source": Column(pl.UInt16(), "index of the input that holds that line"),
         "line": Column(pl.UInt32(), "log line that reports the phase"),
         "cause": Column(_TEXT, "what they are charged to: a hypothesis id, or unexplained"),
         "copy_only_s": Column(_FLOAT, "seconds lost while a copy ran"),

@@ -10,6 +10,8 @@ from typing import Literal
 import polars as pl
 
 from gputrace import schema
+from gputrace.analysis.evidence import Evidence as Evidence
+from gputrace.analysis.stability import Variation
 from gputrace.analysis.tables import DiagnosisTables
 from gputrace.display import Displayed
 
@@ -150,17 +152,6 @@ class Gaps:
     share_of_window: float | None = None
     by_cause: tuple[CauseTotal, ...] = ()
     list: tuple[Gap, ...] = ()
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """One statement with its number; `supports` is False where it speaks against, `lines` are (input, line) pairs."""
-
-    text: str
-    value: float | None
-    unit: str | None
-    supports: bool
-    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -388,11 +379,12 @@ class Diagnosis(
 
     `states`, `blame` and `call_bytes` are the frames behind the numbers (schemas in `gputrace.schema`): the account of
     each GPU's window, its lost seconds by cause, and what each phase of each call copied. `what_if_missing` says why
-    nothing is predicted, where nothing is.
+    nothing is predicted, where nothing is; `variations` are what `headline_stable` rests on.
     """
 
     headline: str = ""
     headline_stable: bool = True
+    variations: tuple[Variation, ...] = ()
     window: Window = field(default_factory=Window)
     gpus: tuple[GpuFinding, ...] = ()
     calls: CallSummary = field(default_factory=CallSummary)

@@ -10,7 +10,6 @@ import polars as pl
 from gputrace.schema import DIAGNOSIS_FRAMES, Column, FrameSchema
 
 _TEXT, _INT, _FLOAT, _BOOL = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
-_LINES = pl.List(_INT)
 _BY_NAME = pl.List(pl.Struct({"key": _TEXT, "value": _FLOAT}))
 
 GPUS = FrameSchema(
@@ -106,10 +105,31 @@ VERDICTS = FrameSchema(
         "changes_mind": Column(_TEXT, "what would overturn the verdict"),
         "evidence": Column(
             pl.List(
-                pl.Struct({"text": _TEXT, "value": _FLOAT, "unit": _TEXT, "supports": _BOOL, "lines": _LINES}),
+                pl.Struct(
+                    {
+                        "text": _TEXT,
+                        "value": _FLOAT,
+                        "unit": _TEXT,
+                        "supports": _BOOL,
+                        "lines": pl.List(pl.UInt32()),
+                        "sources": pl.List(pl.UInt16()),
+                    }
+                )
             ),
-            "each statement with its number and log lines; explode and unnest it for one row each",
+            "each statement with its number, log lines and their inputs; explode and unnest it for one row each",
         ),
+    },
+)
+VARIATIONS = FrameSchema(
+    "variation_table",
+    "what the headline's stability rests on: each threshold halved and doubled",
+    {
+        "threshold": Column(_TEXT, "which threshold, as `Thresholds` names it"),
+        "usual": Column(_FLOAT, "what it is"),
+        "value": Column(_FLOAT, "what it was tried at"),
+        "main_cause": Column(_TEXT, "the supported cause that lost most then"),
+        "share": Column(_FLOAT, "its part of the lost seconds, 0..1"),
+        "same": Column(_BOOL, "it is the headline's cause"),
     },
 )
 REGIMES = FrameSchema(
@@ -202,7 +222,7 @@ CHANGES = FrameSchema(
         "why": Column(_TEXT, "why it is undetermined"),
     },
 )
-TABLES = (GPUS, CAUSES, GAPS, PHASES, VERDICTS, REGIMES, WHAT_IF, BOUNDS, JOBS, CHANGES)
+TABLES = (GPUS, CAUSES, GAPS, PHASES, VERDICTS, VARIATIONS, REGIMES, WHAT_IF, BOUNDS, JOBS, CHANGES)
 
 
 def table(findings: Iterable[Any], schema: FrameSchema) -> pl.DataFrame:
@@ -241,6 +261,7 @@ class DiagnosisTables:
     gap_table = Table("gaps.list", GAPS)
     phase_table = Table("phases", PHASES)
     verdict_table = Table("hypotheses", VERDICTS)
+    variation_table = Table("variations", VARIATIONS)
     regime_table = Table("regimes", REGIMES)
     what_if_table = Table("what_if", WHAT_IF)
     bound_table = Table("bounds", BOUNDS)

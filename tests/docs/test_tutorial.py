@@ -74,6 +74,7 @@ def test_the_copy_is_the_known_one(cells: dict[str, Any]) -> None:
     assert copied_gb == pytest.approx(3.12, rel=0.02)
     assert 2.0 < low < median < high < 8.0
     assert "<svg" in shown(cells["chart"], "image/svg+xml")
+    assert "How fast each phase copies" in shown(cells["bandwidth-chart"], "image/svg+xml")
 
 
 def test_the_verdict_shows_its_evidence_and_lines(cells: dict[str, Any]) -> None:

@@ -105,6 +105,15 @@ def test_reports_are_those_of_the_command_line() -> None:
         gputrace.report(trace, found, "pdf")
 
 
+def test_charts_can_be_shown_and_saved(tmp_path: Path) -> None:
+    charts = gputrace.charts(read(NAME), diagnosis(NAME))
+    assert {"states", "causes", "bandwidth", "phase-durations"} <= set(charts)
+    charts["bandwidth"].save(tmp_path / "copies.svg")
+    drawn = (tmp_path / "copies.svg").read_text(encoding="utf-8")
+    assert "ntt_kernels" in drawn and "How fast each phase copies" in drawn
+    assert gputrace.charts(Trace(), Diagnosis()) == {}
+
+
 def test_frames_of_a_diagnosis_have_their_schemas() -> None:
     found = diagnosis(NAME).frames()
     empty = Diagnosis().frames()

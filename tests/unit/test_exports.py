@@ -32,6 +32,7 @@ PUBLIC = [
     "WhatIf",
     "__version__",
     "analyze",
+    "charts",
     "compare",
     "load",
     "part",
@@ -66,7 +67,7 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
 
 
 def test_the_functions_are_these() -> None:
-    assert sorted(FUNCTIONS) == ["analyze", "compare", "load", "part", "report", "what_if"]
+    assert sorted(FUNCTIONS) == ["analyze", "charts", "compare", "load", "part", "report", "what_if"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
