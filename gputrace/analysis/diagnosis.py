@@ -370,11 +370,7 @@ class Interleaving:
 
 
 @dataclass(repr=False)
-class Diagnosis(
-    DiagnosisTables,
-    Displayed,
-    shows=("headline", "headline_stable", "gpus", "phases", "hypotheses", "regimes", "what_if"),
-):
+class Diagnosis(DiagnosisTables, Displayed, shows=("headline", "headline_stable", "gpus", "hypotheses", "what_if")):
     """Everything that a report shows.
 
     `states`, `blame` and `call_bytes` are the frames behind the numbers (schemas in `gputrace.schema`): the account of
