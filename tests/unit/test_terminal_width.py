@@ -103,9 +103,7 @@ def diagnoses(draw: st.DrawFn) -> tuple[Trace, Diagnosis]:
         headline_stable=flag,
         window=Window(0, span, span / 1e9, 0.0, 0.0),
         gpus=tuple(
-            GpuFinding(
-                n, next(texts), 5, 16, 6e10, next(sizes), *(next(shares) for _ in range(4)), 1e9, 1e9, next(texts)
-            )
+            GpuFinding(n, next(texts), 5, 16, 6e10, next(sizes), next(shares), 0.2, 0.3, 0.5, 1e9, 1e9, next(texts))
             for n in numbers
         ),
         calls=CallSummary(9, 8, 1, 1, 0.5),
@@ -129,7 +127,7 @@ def diagnoses(draw: st.DrawFn) -> tuple[Trace, Diagnosis]:
     return trace, with_outlook(diagnosis, next(texts)) if flag else diagnosis
 
 
-@settings(max_examples=20, deadline=None, phases=QUICK)
+@settings(max_examples=12, deadline=None, phases=QUICK)
 @given(diagnoses(), st.integers(60, 120))
 def test_no_line_is_wider_than_the_terminal(made: tuple[Trace, Diagnosis], width: int) -> None:
     trace, diagnosis = made
@@ -145,7 +143,7 @@ def test_no_line_is_wider_than_the_terminal(made: tuple[Trace, Diagnosis], width
     assert TextRenderer(width, ascii=True).render(trace, diagnosis).isascii()
 
 
-@settings(max_examples=6, deadline=None, phases=QUICK)
+@settings(max_examples=4, deadline=None, phases=QUICK)
 @given(diagnoses())
 def test_colour_adds_only_colour(made: tuple[Trace, Diagnosis]) -> None:
     """Stripped of its codes, the coloured report is the plain one: nothing is said by colour alone."""
