@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -50,7 +51,14 @@ def as_text(parts: Iterable[RenderableType], screen: Screen) -> str:
         console.print(part)
     # Trailing blanks help nobody and trip diffs.
     text = "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
-    return text.translate(_ASCII).encode("ascii", errors="replace").decode() if screen.ascii else text
+    return _in_ascii(text) if screen.ascii else text
+
+
+def _in_ascii(text: str) -> str:
+    """The text in no more cells than before: marks that take none, as accents that combine, go."""
+    drawn = text.translate(_ASCII)
+    kept = (c for c in drawn if c.isascii() or cell_len(c))
+    return "".join(kept).encode("ascii", errors="replace").decode()
 
 
 def _theme(colors: Colors) -> Theme:

@@ -3,10 +3,13 @@
 import io
 
 import pytest
+from rich.cells import cell_len
+from rich.text import Text
 
 from gputrace.errors import UsageError
 from gputrace.printable import printable, printable_values
 from gputrace.render.screen import Screen, colors_of, screen_of
+from gputrace.render.text_parts import as_text
 from gputrace.trace import InputInfo, Quality, Trace
 
 XTERM = {"TERM": "xterm"}
@@ -80,3 +83,11 @@ def test_every_text_of_a_value_is_made_printable_and_the_value_itself_left_alone
     assert safe.quality.marks_by_event == {"a\\x1b": 1}
     assert safe.marks is trace.marks
     assert trace.inputs[0].path == "p\x1b" and trace.quality.notices[0].text == "n\x1b"
+
+
+def test_ascii_takes_no_more_cells_than_what_it_stands_for() -> None:
+    parts = [Text("e\u0301 証明 ❤\ufe0f 👩🏽 🇩🇪 − …")]
+    (drawn,) = as_text(parts, Screen(80)).splitlines()
+    (plain,) = as_text(parts, Screen(80, ascii=True)).splitlines()
+    assert plain.isascii() and plain.startswith("e ??") and plain.endswith("- ~")
+    assert len(plain) <= cell_len(drawn)
