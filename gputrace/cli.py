@@ -1,30 +1,37 @@
 """The command line: its commands, and what becomes of errors."""
 
+import contextlib
+import io
 import sys
 from typing import Annotated
 
 import typer
 
 from gputrace.commands import compare, export, formats, live, record, report, simulate, what_if
+from gputrace.commands.examples import GUIDE, epilog
+from gputrace.commands.usage import Commands, TyperUsageError, help_asked_for, usage_message
 from gputrace.errors import GputraceError
+from gputrace.printable import printable
 
+NAME = "gputrace"
 app = typer.Typer(
-    name="gputrace",
+    name=NAME,
+    cls=Commands,
     help="Says why a GPU prover's GPU is idle, how sure that is, and what it costs.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-app.command("report")(report.report)
-app.command("what-if")(what_if.what_if)
-app.command("compare")(compare.compare_runs)
-app.command("export")(export.export_metrics)
-app.command("live")(live.live_view)
-app.command("record", context_settings={"allow_interspersed_args": False})(record.record_run)
-app.command("simulate")(simulate.simulate_run)
-app.add_typer(formats.app, name="formats")
+app.command("report", epilog=epilog("report"))(report.report)
+app.command("what-if", epilog=epilog("what-if"))(what_if.what_if)
+app.command("compare", epilog=epilog("compare"))(compare.compare_runs)
+app.command("export", epilog=epilog("export"))(export.export_metrics)
+app.command("live", epilog=epilog("live"))(live.live_view)
+app.command("record", epilog=epilog("record"), context_settings={"allow_interspersed_args": False})(record.record_run)
+app.command("simulate", epilog=epilog("simulate"))(simulate.simulate_run)
+app.add_typer(formats.app, name="formats", epilog=epilog("formats"))
 
 
 def _version(wanted: bool) -> None:
@@ -37,21 +44,41 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Says why a GPU prover's GPU is idle, how sure that is, and what it costs."""
+    if context.invoked_subcommand is None:
+        print(GUIDE, end="")
 
 
 def main() -> None:
     """Runs the command line; errors meant for the user become one line on stderr and their exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal's encoding does not have becomes a question mark, never a traceback.
+        sys.stdout.reconfigure(errors="replace")
     try:
-        app()
+        sys.exit(app(prog_name=NAME, standalone_mode=False))
     except GputraceError as error:
-        print(f"gputrace: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except TyperUsageError as error:
+        if (text := help_asked_for(error)) is not None:
+            print(text)
+            sys.exit(0)
+        _fail(usage_message(error, sys.argv[1:]), 2)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
     except BrokenPipeError:
         # The reader of a pipe has gone (head, less): nothing is wrong with us.
-        sys.stderr.close()
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.close()
         sys.exit(0)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    """What is wrong, on stderr; names in it come from outside and must not act on the terminal."""
+    first, *more = message.split("\n")
+    print("\n".join([f"{NAME}: {printable(first)}", *map(printable, more)]), file=sys.stderr)
+    sys.exit(exit_code)

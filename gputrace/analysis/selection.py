@@ -11,6 +11,7 @@ from gputrace.analysis.parts import part_of
 from gputrace.analysis.segments import windows
 from gputrace.errors import InputError, UsageError
 from gputrace.ingest.trace_times import parse_instant
+from gputrace.nearest import did_you_mean
 from gputrace.trace import Notice, Trace
 
 # Lock and unlock are computed from lines of whole milliseconds: so much outside an edge is still inside.
@@ -85,7 +86,9 @@ def select(trace: Trace, selection: Selection) -> Trace:
 def _window(trace: Trace) -> tuple[int, int]:
     frame = windows(trace).frame
     if frame.is_empty():
-        raise InputError("no call of the log has a time: a part of it cannot be selected by time")
+        raise InputError(
+            "no call of the log has a time: a part of it cannot be selected by time; select by --gpu, --worker or --job"
+        )
     return int(frame["start_ns"].min()), int(frame["end_ns"].max())  # type: ignore[arg-type]
 
 
@@ -132,7 +135,8 @@ def _find_regime(regimes: tuple[Regime, ...], wanted: str) -> Regime:
     matching = [regime for regime in regimes if wanted.lower() in regime.label.lower()]
     if len(matching) != 1:
         many = "more than one regime is" if matching else "no regime is"
-        raise InputError(f"--regime {wanted}: {many} called so; the run has {listed}")
+        near = "" if matching else did_you_mean(wanted, [regime.label for regime in regimes], 0.4)
+        raise InputError(f"--regime {wanted}: {many} called so{near}; the run has {listed}")
     return matching[0]
 
 
@@ -190,4 +194,10 @@ def _known(trace: Trace, selection: Selection, span: tuple[int, int] | None) -> 
             more = f" and {len(values) - _MOST_LISTED} more" if len(values) > _MOST_LISTED else ""
             name = "GPU" if column == "gpu" else column
             parts.append(f"its {name}s are {', '.join(map(str, values[:_MOST_LISTED])) or 'not named'}{more}")
-    return "this run: " + "; ".join(parts)
+    near = _near_job(trace, selection)
+    return "this run: " + "; ".join(parts) + near
+
+
+def _near_job(trace: Trace, selection: Selection) -> str:
+    """The job that was probably meant."""
+    return "" if selection.job is None else did_you_mean(selection.job, trace.calls["job"].drop_nulls().unique())

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gputrace.commands.options import (
+    Color,
     Force,
     Timezone,
 )
@@ -13,7 +14,7 @@ from gputrace.commands.options import (
 
 def compare_runs(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="capture, log, or JSON report of the run before")],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="the same of the run after")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="capture, log, or JSON report of the run after")],
     more_before: Annotated[
         list[str] | None, typer.Option("--before", metavar="FILE", help="one more file of BEFORE; repeatable")
     ] = None,
@@ -33,18 +34,19 @@ def compare_runs(
     markdown: Annotated[
         str | None, typer.Option(metavar="FILE", help="write Markdown for a pull request; - is stdout")
     ] = None,
+    color: Color = "auto",
     timezone: Timezone = None,
     force: Force = False,
 ) -> None:
-    """Say what changed between two runs, how sure that is, and what could have been seen.
+    """Say what changed between two runs, and how sure that is.
 
-    A JSON report keeps single calls, and so intervals, if it was written with --calls. A gate that cannot be judged
-    fails.
+    What did not change comes with the smallest change that would have been seen. A JSON report keeps single calls, and
+    so intervals, if it was written with --calls. A gate that cannot be judged fails.
     """
     from gputrace.analysis.compare import compare, enforce
     from gputrace.analysis.compare.gate import parse_gates
     from gputrace.loading import load_run
-    from gputrace.progress import reading
+    from gputrace.progress import reading, working
     from gputrace.render.output import check_targets, compare_terminal_renderer, write
 
     check_targets([json, markdown], force)
@@ -54,7 +56,8 @@ def compare_runs(
             load_run([first, *(more or [])], progress, timezone=timezone)
             for first, more in ((before, more_before), (after, more_after))
         ]
-    comparison = compare(*sides, names=(before, after), regime=regime, fail_if=fail_if or [])
+    with working("comparing"):
+        comparison = compare(*sides, names=(before, after), regime=regime, fail_if=fail_if or [])
     if json is not None:
         from gputrace.render.compare_json import CompareJsonRenderer
 
@@ -64,5 +67,5 @@ def compare_runs(
 
         write(markdown, CompareMarkdownRenderer().render(comparison))
     if "-" not in (json, markdown):
-        sys.stdout.write(compare_terminal_renderer().render(comparison))
+        sys.stdout.write(compare_terminal_renderer(color).render(comparison))
     enforce(comparison.gates)

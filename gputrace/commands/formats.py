@@ -4,10 +4,18 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Formats that are read, and what each line of a file was taken for.", no_args_is_help=True)
+from gputrace.commands.examples import epilog
+from gputrace.commands.usage import Commands
+
+app = typer.Typer(
+    help="List formats that are read, or what each line of a log is.",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
-@app.command("list")
+@app.command("list", epilog=epilog("formats list"))
 def formats_list() -> None:
     """List the formats that are read."""
     from gputrace.ingest.formats import bundled_formats
@@ -18,10 +26,11 @@ def formats_list() -> None:
             print(f"{kind:8} {known_format.name:20} {known_format.title}")
 
 
-@app.command("check")
+@app.command("check", epilog=epilog("formats check"))
 def formats_check(file: Annotated[str, typer.Argument(metavar="FILE", help="a log")]) -> None:
     """Show what each line of a log was taken for."""
     from gputrace.ingest.explain import explain_lines
+    from gputrace.printable import printable
 
     for line in explain_lines(file):
-        print(line)
+        print(printable(line))

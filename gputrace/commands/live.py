@@ -25,7 +25,7 @@ def live_view(
     log: Annotated[str | None, typer.Option(metavar="FILE", help="recording: follow this log")] = None,
     journal: Annotated[str | None, typer.Option(metavar="UNIT", help="recording: follow a unit's journal")] = None,
     docker: Annotated[str | None, typer.Option(metavar="NAME", help="recording: follow a container's log")] = None,
-    pid: Annotated[int | None, typer.Option(help="recording: follow the log of this process")] = None,
+    pid: Annotated[int | None, typer.Option(metavar="PID", help="recording: follow the log of this process")] = None,
     timezone: Timezone = None,
 ) -> None:
     """Watch a run: what GPUs and workers do now, and why time is lost.
@@ -43,5 +43,5 @@ def live_view(
     if options:
         raise UsageError(f"{options[0]} starts a recording: say where it goes with --output CAPTURE")
     if not inputs:
-        raise UsageError("nothing to show: give a capture or files, or --output CAPTURE to record")
+        raise UsageError("nothing to show: give a capture or files, as `gputrace live capture/`, or --output to record")
     live(inputs, speed, window, at, once, timezone)

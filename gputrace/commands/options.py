@@ -4,19 +4,42 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gputrace.commands.completion import color_choices
+
 if TYPE_CHECKING:
     from gputrace.analysis.selection import Selection
     from gputrace.ingest.traces import TraceOptions
     from gputrace.trace import Trace
 
-Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="logs, GPU traces, capture folders; - is stdin")]
+Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help="logs, GPU traces, capture folders; - is stdin")]
 Timezone = Annotated[
     str | None, typer.Option(metavar="NAME", help="zone of times written without one, as Europe/Berlin")
 ]
 GpuMap = Annotated[
     str | None, typer.Option(metavar="LOG:TRACE,...", help="which GPU of the trace each GPU of the log is")
 ]
+Full = Annotated[bool, typer.Option("--full", help="all of it: gaps, phases, bounds, every verdict's evidence")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite files")]
+
+
+def _checked_color(color: str) -> str:
+    """Refused before any work is done."""
+    from gputrace.render.screen import colors_of
+
+    colors_of(False, color, {})
+    return color
+
+
+Color = Annotated[
+    str,
+    typer.Option(
+        "--color",
+        metavar="WHEN",
+        help="colours: auto, always or never",
+        callback=_checked_color,
+        autocompletion=color_choices,
+    ),
+]
 
 # Which part of a run: the same on every command that reads one; `Selection` says what each means.
 FromTime = Annotated[

@@ -26,15 +26,16 @@ def record_run(
         str | None, typer.Option(metavar="HOST:PORT", help="serve metrics too, from a process beside the recorder")
     ] = None,
 ) -> None:
-    """Record GPUs, host and log of a running prover, without getting in its way.
+    """Record GPUs, host and log of a running prover.
 
-    Stop it with Ctrl-C, SIGTERM or SIGHUP; `gputrace report CAPTURE` reads the folder at any moment. A COMMAND writes
-    its output to files in the folder itself, in a session of its own: it goes on whatever happens to the recorder.
-    Its exit code is passed on.
+    It never gets in the prover's way. Stop it with Ctrl-C, SIGTERM or SIGHUP; `gputrace report CAPTURE` reads the
+    folder at any moment. A COMMAND writes its output to files in the folder itself, in a session of its own: it goes on
+    whatever happens to the recorder. Its exit code is passed on.
     """
     from functools import partial
 
     from gputrace.live.exporter_command import exporter_command, parse_address
+    from gputrace.printable import printable
     from gputrace.sampler.recording import Request, record
 
     companion = None
@@ -42,6 +43,10 @@ def record_run(
         parse_address(prometheus)
         companion = partial(exporter_command, address=prometheus)
     request = Request(output, log, journal, docker, pid, command or (), period, gpu or (), max_size, keep, status)
-    ended = record(request, lambda line: print(f"gputrace: {line}", file=sys.stderr, flush=True), companion=companion)
-    print(f"gputrace: recording ended ({ended.why}{f'; {ended.message}' if ended.message else ''})", file=sys.stderr)
+
+    def say(line: str) -> None:
+        print(f"gputrace: {printable(line)}", file=sys.stderr, flush=True)
+
+    ended = record(request, say, companion=companion)
+    say(f"recording ended ({ended.why}{f'; {ended.message}' if ended.message else ''})")
     raise typer.Exit(ended.exit_code)

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from gputrace.commands.options import (
+    Color,
     Force,
     FromTime,
+    Full,
     GpuMap,
     Inputs,
     InRegime,
@@ -26,7 +28,9 @@ def report(
     html: Annotated[str | None, typer.Option(metavar="FILE", help="write the HTML report")] = None,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="write the JSON report; - is stdout")] = None,
     calls: Annotated[bool, typer.Option("--calls", help="list every call in the JSON report")] = False,
-    gap_ms: Annotated[float, typer.Option(min=1.0, help="shortest gap to list, in ms")] = 500.0,
+    full: Full = False,
+    color: Color = "auto",
+    gap_ms: Annotated[float, typer.Option(min=1.0, metavar="MS", help="shortest gap to list, in ms")] = 500.0,
     timezone: Timezone = None,
     force: Force = False,
     gpu_map: GpuMap = None,
@@ -62,12 +66,14 @@ def report(
     from gputrace.analysis.diagnose import diagnose
     from gputrace.analysis.selection import Selection
     from gputrace.ingest.traces import TraceOptions
+    from gputrace.progress import working
     from gputrace.render.output import check_targets, terminal_renderer, write
 
     check_targets([html, json], force)
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     trace = read_run(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map, options)
-    diagnosis = diagnose(trace, gap_ms)
+    with working("diagnosing"):
+        diagnosis = diagnose(trace, gap_ms)
     if json is not None:
         from gputrace.render.json_report import JsonRenderer
 
@@ -77,4 +83,4 @@ def report(
 
         write(html, HtmlRenderer().render(trace, diagnosis))
     if "-" not in (html, json):
-        sys.stdout.write(terminal_renderer().render(trace, diagnosis))
+        sys.stdout.write(terminal_renderer(color, full).render(trace, diagnosis))

@@ -5,17 +5,25 @@ from typing import Annotated
 
 import typer
 
+from gputrace.commands.completion import log_forms, preset_names
 from gputrace.commands.options import (
     Force,
 )
 
 
 def simulate_run(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="a preset's name, or a TOML file")],
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="a preset's name, or a TOML file", autocompletion=preset_names)
+    ],
     output: Annotated[str, typer.Option("-o", "--output", metavar="CAPTURE", help="folder to write")],
-    seed: Annotated[int, typer.Option(help="the same seed makes the same capture")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="the same seed makes the same capture")] = 0,
     form: Annotated[
-        str, typer.Option(help="the log as: merged, two-files, stdout, stderr, cpp (C++ lines only)")
+        str,
+        typer.Option(
+            metavar="FORM",
+            help="the log as: merged, two-files, stdout, stderr, cpp (C++ lines only)",
+            autocompletion=log_forms,
+        ),
     ] = "merged",
     force: Force = False,
 ) -> None:

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from gputrace.commands.completion import scenario_names
 from gputrace.commands.options import (
+    Color,
     Force,
     FromTime,
     GpuMap,
@@ -25,13 +27,18 @@ def what_if(
     inputs: Inputs,
     scenario: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="a change, or several joined by +, as pinned-h2d+workers=3; may be repeated"),
+        typer.Option(
+            metavar="NAME",
+            help="a change, or several joined by +, as pinned-h2d+workers=3; may be repeated",
+            autocompletion=scenario_names,
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PHASE=VALUE", help="a service time, as prep_msm=0.5x or release_abc=0ms"),
     ] = None,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="write JSON; - is stdout")] = None,
+    color: Color = "auto",
     timezone: Timezone = None,
     force: Force = False,
     gpu_map: GpuMap = None,
@@ -52,14 +59,16 @@ def what_if(
     from gputrace.analysis.diagnose import diagnose
     from gputrace.analysis.pipeline.scenarios import asked_for
     from gputrace.analysis.selection import Selection
+    from gputrace.progress import working
     from gputrace.render.json_report import WhatIfJsonRenderer
     from gputrace.render.output import check_targets, terminal_what_if_renderer, write
 
     check_targets([json], force)
     scenarios = asked_for(scenario or [], settings or [])
     trace = read_run(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map)
-    diagnosis = diagnose(trace, scenarios=scenarios)
+    with working("replaying the run"):
+        diagnosis = diagnose(trace, scenarios=scenarios)
     if json is not None:
         write(json, WhatIfJsonRenderer().render(trace, diagnosis))
     if json != "-":
-        sys.stdout.write(terminal_what_if_renderer().render(trace, diagnosis))
+        sys.stdout.write(terminal_what_if_renderer(color).render(trace, diagnosis))

@@ -8,6 +8,7 @@ from typing import Any
 from gputrace.errors import UsageError
 from gputrace.ingest.formats import TableFormat, load_table
 from gputrace.ingest.tables import READINGS, TEXT_UNIT, UNIT_FACTORS
+from gputrace.nearest import did_you_mean
 
 _TIME_UNITS = ("ns", "us", "ms", "s", "iso")
 
@@ -19,7 +20,7 @@ def inline_columns(text: str) -> TableFormat:
     for part in text.split(","):
         target, equals, source = part.strip().partition("=")
         if not equals or not source:
-            raise UsageError(f"--columns: {part.strip()!r} is not TARGET=COLUMN:UNIT")
+            raise UsageError(f"--columns: {part.strip()!r} is not TARGET=COLUMN:UNIT, as rx_window_bytes_per_s=rx:MB/s")
         if target == "time":
             header, _, how = source.partition(":")
             time = {"column": re.escape(header), **_time_spec(how or "iso")}
@@ -52,7 +53,9 @@ def _column_map(where: str, raw: dict[str, Any]) -> TableFormat:
         raise UsageError(f"{where}: {time['unit']!r} is no unit of time; {', '.join(_TIME_UNITS)} are, or a format")
     for target, spec in columns.items():
         if target not in READINGS:
-            raise UsageError(f"{where}: {target!r} is no reading; known are {', '.join(READINGS)}")
+            raise UsageError(
+                f"{where}: {target!r} is no reading{did_you_mean(target, READINGS)}; known are {', '.join(READINGS)}"
+            )
         unit = spec.get("unit") if isinstance(spec, dict) else None
         if unit != TEXT_UNIT and unit not in UNIT_FACTORS:
             raise UsageError(

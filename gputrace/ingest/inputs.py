@@ -64,7 +64,7 @@ def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
                 continue
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
             if not inside:
-                raise InputError(f"{given}: the folder is empty")
+                raise InputError(f"{given}: the folder is empty; a capture has a log, a GPU trace, or both")
             files.extend((str(p), False) for p in inside if p.name not in _NOT_INPUTS)
         else:
             files.append((given, True))
@@ -187,7 +187,9 @@ def _read_one(
             source, None, formats, lambda size: progress(path, size), lambda lines: wrapper_of(lines, formats)
         )
         if log.marks.is_empty() and "\0" in text:
-            raise InputError(f"{path}: not a log and not a GPU trace (binary data)")
+            raise InputError(
+                f"{path}: not a log and not a GPU trace (binary data); `gputrace formats list` shows what is read"
+            )
         if log.marks.is_empty():
             broken = f"; {source.damaged}" if source.damaged else ""
             raise InputError(

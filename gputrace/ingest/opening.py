@@ -9,6 +9,7 @@ from typing import IO, Any, cast
 import zstandard
 
 from gputrace.errors import InputError
+from gputrace.nearest import near_path
 
 CHUNK_BYTES = 8 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -30,7 +31,8 @@ class ByteSource:
         try:
             raw: IO[bytes] = sys.stdin.buffer if self.path == "-" else Path(self.path).open("rb")  # noqa: SIM115
         except OSError as error:
-            raise InputError(f"{self.path}: cannot be opened: {error.strerror}") from error
+            near = near_path(self.path) if isinstance(error, FileNotFoundError) else ""
+            raise InputError(f"{self.path}: cannot be opened: {error.strerror}{near}") from error
         magic = raw.read(4)
         stream = cast("IO[bytes]", _Rejoined(magic, raw))
         if magic.startswith(_GZIP_MAGIC):

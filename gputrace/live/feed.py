@@ -15,6 +15,7 @@ from gputrace.ingest.inputs import ingest
 from gputrace.live.segments import cut_parquet, newest
 from gputrace.live.state import is_clocked
 from gputrace.live.tail import Tail, is_text
+from gputrace.nearest import near_path
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.trace import Trace
 
@@ -246,10 +247,11 @@ def is_growing(paths: Iterable[str], clock: Callable[[], float] = time.time) -> 
         try:
             files = _wanted(path) if path.is_dir() else [path]
             if not files:
-                raise InputError(f"{given}: the folder is empty")
+                raise InputError(f"{given}: the folder is empty; give the folder that `gputrace record` writes")
             latest = max(latest, *(file.stat().st_mtime for file in files))
         except OSError as error:
-            raise InputError(f"{given}: cannot be opened: {error.strerror}") from error
+            near = near_path(given) if isinstance(error, FileNotFoundError) else ""
+            raise InputError(f"{given}: cannot be opened: {error.strerror}{near}") from error
     return clock() - latest < QUIET_S
 
 

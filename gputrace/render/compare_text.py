@@ -11,9 +11,12 @@ from rich.text import Text
 from gputrace.analysis.compare.changes import Change
 from gputrace.analysis.compare.comparison import Comparison, RegimePair, SideInfo
 from gputrace.analysis.compare.words import amount, direction, extent, in_words, smallest
+from gputrace.printable import printable_values
+from gputrace.render.screen import Colors, Screen
 from gputrace.render.text_parts import as_text, hanging
 
-_STYLES = {True: "green", False: "red", None: ""}
+# The words "higher", "slower" and the like say the same.
+_STYLES = {True: "good", False: "bad", None: ""}
 _PER_REGIME = ("calls_per_s", "compute_share", "mutex_held_ms.median", "ntt_plus_coset_ms.median")
 
 
@@ -22,19 +25,20 @@ class CompareTextRenderer:
     """Width and colour are given, so that the same comparison always reads the same."""
 
     width: int = 80
-    color: bool = False
+    colors: Colors = "none"
+    ascii: bool = False
     extension: str = "txt"
 
     def render(self, comparison: Comparison) -> str:
-        """The comparison as text, ANSI colours only with `color`."""
-        return as_text(_parts(comparison), self.width, self.color)
+        """The comparison as text, ANSI codes only with `colors`."""
+        return as_text(_parts(printable_values(comparison)), Screen(self.width, self.colors, self.ascii))
 
 
 def _parts(comparison: Comparison) -> Iterator[RenderableType]:
     yield Text(comparison.headline, style="bold")
     yield ""
     for outcome in comparison.gates:
-        word, style = ("gate failed", "bold red") if outcome.failed else ("gate held", "green")
+        word, style = ("gate failed", "bad-bold") if outcome.failed else ("gate held", "good")
         yield Text.assemble((f"{word}: ", style), outcome.reason)
     if comparison.gates:
         yield ""

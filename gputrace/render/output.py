@@ -1,16 +1,15 @@
 """Where documents go: files that are never overwritten unasked, stdout, the terminal."""
 
-import os
-import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from gputrace.errors import InputError, UsageError
+from gputrace.nearest import near_path
+from gputrace.printable import printable
 from gputrace.render.compare_text import CompareTextRenderer
+from gputrace.render.screen import screen_of
 from gputrace.render.text import TextRenderer, WhatIfTextRenderer
-
-_NARROW, _WIDE = 80, 120
 
 
 def check_targets(targets: Iterable[str | None], force: bool) -> None:
@@ -23,39 +22,41 @@ def check_targets(targets: Iterable[str | None], force: bool) -> None:
         if target != "-" and path.exists() and not force:
             raise UsageError(f"{target} exists; --force overwrites it")
         if target != "-" and not path.parent.is_dir():
-            raise UsageError(f"{path.parent} is not a folder: {target} cannot be written")
+            raise UsageError(f"{path.parent} is not a folder: {target} cannot be written{_hint(path.parent)}")
+
+
+def _hint(folder: Path) -> str:
+    return "" if folder.exists() else near_path(str(folder))
 
 
 def write(target: str, document: str) -> None:
     """Writes a document and says so on stderr."""
     if target == "-":
-        sys.stdout.write(document)
+        # Documents are UTF-8 wherever they go; only what is drawn for a terminal follows its encoding.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(document.encode("utf-8", errors="replace"))
+        sys.stdout.buffer.flush()
         return
     try:
         Path(target).write_text(document, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{target}: cannot be written: {error.strerror}") from error
-    print(f"Wrote {target}", file=sys.stderr)
+        raise InputError(f"{target}: cannot be written: {error.strerror}; give another place") from error
+    print(f"Wrote {printable(target)}", file=sys.stderr)
 
 
-def terminal_renderer() -> TextRenderer:
+def terminal_renderer(color: str = "auto", full: bool = False) -> TextRenderer:
     """A renderer for stdout as it is: its width and colours if it is a terminal, 80 plain columns if not."""
-    return TextRenderer(*_terminal())
+    screen = screen_of(color=color)
+    return TextRenderer(screen.width, screen.colors, screen.ascii, full)
 
 
-def terminal_what_if_renderer() -> WhatIfTextRenderer:
+def terminal_what_if_renderer(color: str = "auto") -> WhatIfTextRenderer:
     """The same for what-ifs alone."""
-    return WhatIfTextRenderer(*_terminal())
+    screen = screen_of(color=color)
+    return WhatIfTextRenderer(screen.width, screen.colors, screen.ascii)
 
 
-def compare_terminal_renderer() -> CompareTextRenderer:
+def compare_terminal_renderer(color: str = "auto") -> CompareTextRenderer:
     """The same for a comparison."""
-    return CompareTextRenderer(*_terminal())
-
-
-def _terminal() -> tuple[int, bool]:
-    """Width and whether to colour."""
-    if not sys.stdout.isatty():
-        return _NARROW, False
-    width = shutil.get_terminal_size((_NARROW, 24)).columns
-    return max(_NARROW, min(width, _WIDE)), not os.environ.get("NO_COLOR")
+    screen = screen_of(color=color)
+    return CompareTextRenderer(screen.width, screen.colors, screen.ascii)

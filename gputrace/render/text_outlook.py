@@ -10,20 +10,16 @@ from rich.text import Text
 from gputrace.analysis.diagnosis import Diagnosis, Effect, WhatIf
 from gputrace.render import units
 from gputrace.render.prospect import change, notes_of, prospect, replay_errors, tightest
-from gputrace.render.text_parts import bar, hanging, percent, title
+from gputrace.render.text_parts import ROOMY, bar, hanging, percent, title
 
-_STYLES = {"gain": "green", "no sure gain": "yellow", "loss": "red", "unknown": "dim"}
+_STYLES = {"gain": "good", "no sure gain": "caution", "loss": "bad", "unknown": "dim"}
 _MARKS = {"gain": "+", "no sure gain": "=", "loss": "-", "unknown": "?"}
 _INDENT = (0, 0, 0, 2)
+_MOST_BRIEFLY = 4
 
 
-def outlook(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    """Both sections; what the diagnosis does not have is left out."""
-    yield from _what_if(diagnosis)
-    yield from _bounds(diagnosis)
-
-
-def _what_if(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+def what_if(diagnosis: Diagnosis, full: bool = True) -> Iterator[RenderableType]:
+    """What fixes are worth; one line each and only the first few unless `full`."""
     scenarios = diagnosis.what_if
     if diagnosis.what_if_missing:
         yield title("What a fix is worth")
@@ -35,17 +31,37 @@ def _what_if(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     for now, replay, error in replay_errors(scenarios):
         said = f"now {units.per_second(now)}; the model replays this run at {units.per_second(replay)} ({error:+.1%})"
         yield Padding(said, _INDENT)
-    notes = notes_of(scenarios)
-    for scenario in scenarios:
+    shown = scenarios if full else _few(scenarios)
+    notes = notes_of(scenarios) if full else []
+    for scenario in shown:
         yield Padding(_scenario(scenario), _INDENT)
+        if not full:
+            continue
         marks = ", ".join(str(number) for number, note in enumerate(notes, 1) if note in scenario.notes)
         effects = "; ".join([*_effects(scenario), *([f"note {marks}"] if marks else [])])
         if effects:
             yield Padding(hanging("", effects), _INDENT)
-    yield Padding(Text("+ gain; = no sure gain (these calls may be done no sooner); - loss", style="dim"), _INDENT)
+    yield Padding(Text(_legend(scenarios, len(scenarios) - len(shown)), style="dim"), _INDENT)
     for number, note in enumerate(notes, 1):
         yield Padding(hanging(str(number), note), _INDENT)
     yield ""
+
+
+def _few(scenarios: tuple[WhatIf, ...]) -> tuple[WhatIf, ...]:
+    """The first ones, and the last, which is the most that any fix could be worth."""
+    return scenarios if len(scenarios) <= _MOST_BRIEFLY else (*scenarios[: _MOST_BRIEFLY - 1], scenarios[-1])
+
+
+def _legend(scenarios: tuple[WhatIf, ...], more: int) -> str:
+    said = {
+        "gain": "+ gain",
+        "no sure gain": "= no sure gain (these calls may be done no sooner)",
+        "loss": "- loss",
+        "unknown": "? unknown",
+    }
+    words = {prospect(scenario) for scenario in scenarios}
+    legend = "; ".join(text for word, text in said.items() if word in words)
+    return f"{legend}; {more} more" if more else legend
 
 
 def _scenario(scenario: WhatIf) -> Text:
@@ -88,7 +104,8 @@ def _moved(effect: Effect, write: Callable[[float | None], str]) -> str:
     return f"{before}{write(effect.predicted)}"
 
 
-def _bounds(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+def bounds(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
+    """The most that each resource allows."""
     if not diagnosis.bounds:
         return
     yield title("Bounds: the most calls a second that each resource allows")
@@ -101,7 +118,7 @@ def _bounds(diagnosis: Diagnosis) -> Iterator[RenderableType]:
             f"{bound.resource}{' <' if bound is first else ''}",
             units.per_second(bound.max_calls_per_s),
             percent(bound.busy_share),
-            bar(min(bound.busy_share or 0.0, 1.0), 12),
+            bar(min(bound.busy_share or 0.0, 1.0), 12 if width >= ROOMY else 6),
             bound.what,
             style="bold" if bound is first else "",
         )

@@ -40,7 +40,7 @@ class GpuSampler:
         self.gpus: list[OneGpu] = []
         if not count:
             self.close()
-            raise InputError("the NVIDIA driver answers, but knows no GPU")
+            raise InputError("the NVIDIA driver answers, but knows no GPU; `nvidia-smi -L` should list one")
         self.gpus += [OneGpu(index, period_s, clock, options) for index in range(count)]
         for gpu in self.gpus:
             if gpu.lost is not None:  # with the driver, at one before it

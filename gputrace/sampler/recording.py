@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gputrace.errors import InputError, UsageError
+from gputrace.nearest import near_path
 from gputrace.sampler import attach, clients, meanings
 from gputrace.sampler.bandwidth import MemoryBandwidth
 from gputrace.sampler.capture import RAW, Capture, Limits
@@ -164,7 +165,7 @@ def _attach(request: Request, clock: Clock) -> attach.LogSource | None:
     if request.log is not None:
         path = Path(request.log)
         if path.is_dir() or not path.parent.is_dir():
-            raise InputError(f"{path}: not a file that can be followed")
+            raise InputError(f"{path}: not a file that can be followed{near_path(str(path))}")
         return attach.FileLog({"log": path}, clock)
     if request.pid is not None:
         return attach.FileLog(attach.files_of_process(request.pid), clock, request.pid)

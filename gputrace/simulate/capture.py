@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from gputrace.errors import UsageError
+from gputrace.nearest import did_you_mean
 from gputrace.simulate.activity import phase_bytes
 from gputrace.simulate.lines import log_lines
 from gputrace.simulate.pipeline import simulate
@@ -49,7 +50,7 @@ class Simulation:
     def files(self, form: str = "merged") -> dict[str, str]:
         """The log's files: merged, two-files, stdout, stderr or cpp."""
         if form not in FORMS:
-            raise UsageError(f"{form}: not a form of a log; known are {', '.join(FORMS)}")
+            raise UsageError(f"{form}: not a form of a log{did_you_mean(form, FORMS)}; known are {', '.join(FORMS)}")
         return as_files(self.lines, form, self.scenario.tear_share, self.seed)
 
     def trace_csv(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gputrace.errors import InputError, UsageError
+from gputrace.nearest import did_you_mean
 from gputrace.simulate.disturbance import disturbance_from
 from gputrace.simulate.planted import PLANTED
 from gputrace.simulate.recipe import MEDIUM, SMALL, SNAP, Scenario, works_of
@@ -147,11 +148,13 @@ def find_scenario(given: str) -> Scenario:
         return PRESETS[given]
     path = Path(given)
     if not path.is_file():
-        raise UsageError(f"{given}: neither a scenario ({', '.join(PRESETS)}) nor a TOML file")
+        near = did_you_mean(given, [*PRESETS, *_BY_CAUSE])
+        known = near or f"; scenarios are {', '.join(PRESETS)}"
+        raise UsageError(f"{given}: neither a scenario nor a TOML file{known}")
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{given}: {error}") from error
+        raise InputError(f"{given}: not TOML: {error}") from error
     return scenario_from(told, given)
 
 
@@ -189,5 +192,6 @@ def scenario_from(told: dict[str, Any], path: str) -> Scenario:
 def _changed(value: Any, changes: dict[str, Any], where: str) -> Any:
     known = {f.name for f in fields(value)}
     if unknown := sorted(set(changes) - known):
-        raise InputError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        near = did_you_mean(unknown[0], known)
+        raise InputError(f"{where}: unknown key {unknown[0]!r}{near}; known are {', '.join(sorted(known))}")
     return replace(value, **changes)

@@ -82,3 +82,11 @@ def test_changelog_has_the_version() -> None:
 def test_the_live_screen_in_the_manual_is_the_one_of_the_code() -> None:
     screen = (ROOT / "tests" / "golden" / "live-h200-pinned.80x24.txt").read_text()
     assert f"```\n{screen}```\n" in (ROOT / "docs" / "live.md").read_text()
+
+
+def test_the_report_in_the_manual_is_the_one_of_the_code() -> None:
+    manual = (ROOT / "docs" / "terminal.md").read_text()
+    brief, full = ((ROOT / "tests" / "golden" / f"h200-pageable.{which}80.txt").read_text() for which in ("brief.", ""))
+    shown = re.findall(r"```text\n(.*?)```", manual, flags=re.DOTALL)
+    assert shown[0] == brief
+    assert shown[1] in full

@@ -151,7 +151,7 @@ class Side:
     def spans(self, wanted: str, which: str) -> tuple[Span, ...]:
         """The regimes with that label or number. Raises `UsageError` where there is none."""
         if not self.regimes:
-            raise UsageError(f"--regime {wanted}: {which} has no regimes")
+            raise UsageError(f"--regime {wanted}: {which} has no regimes; compare without --regime")
         found = tuple(span for span in self.regimes if wanted in (span.label, str(span.number)))
         if not found:
             known = ", ".join(f"{span.number} ({span.label})" for span in self.regimes)

@@ -48,7 +48,7 @@ def read_csv(path: str, name: str, text: str, header: str | None = None) -> Grid
     # A header comes again where several recordings were put into one file.
     data = [line for line in (lines if header is not None else lines[1:]) if line != first]
     if not data:
-        raise InputError(f"{path}: {name} table with a header and no rows")
+        raise InputError(f"{path}: {name} table with a header and no rows; was the sampler stopped at once?")
     width = len(names)
     if '"' in text:
         cells = list(csv.reader(data, delimiter=delimiter))
