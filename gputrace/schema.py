@@ -128,6 +128,7 @@ PHASES = FrameSchema(
         "end_ns": Column(_NS, "end on the wall clock"),
         "uncertainty_ms": Column(_FLOAT, "half-width of the error of both ends"),
         "under_mutex": Column(_BOOL, "the GPU mutex is held during it"),
+        "source": Column(pl.UInt16(), "index of the input that holds that line"),
         "line": Column(pl.UInt32(), "log line that reports it"),
     },
 )

@@ -25,6 +25,7 @@ BLAME = {
     "end_ns": pl.Int64,
     "call": pl.UInt32,
     "phase": pl.String,
+    "source": pl.UInt16,
     "line": pl.UInt32,
     "cause": pl.String,
     "copy_only_s": pl.Float64,
@@ -79,7 +80,8 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
 def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> pl.DataFrame:
     """The lost seconds of one GPU, piece by piece in order of time, with what the rules look at; no thresholds yet.
 
-    After: gpu, sample, start_ns, end_ns, call, name, line, lost_s and the columns that `_rules` names less `copying`.
+    After: gpu, sample, start_ns, end_ns, call, name, source, line, lost_s and the columns that
+    `_rules` names less `copying`.
     """
     pieces, segments = view.pieces, view.segments
     inside = pieces.segment >= 0
@@ -98,12 +100,17 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
-    known = trace.calls.select("call", "pinned", "warmup", "first_line").join(_allocating(trace), on="call", how="left")
+    known = trace.calls.select("call", "pinned", "warmup", "first_line", pl.col("source").alias("first_source")).join(
+        _allocating(trace), on="call", how="left"
+    )
     table = (
         segments.join(instances, on=["call", "name"], how="left", maintain_order="left")
         .join(known, on="call", how="left", maintain_order="left")
         .join(_lines(trace), on=["call", "name"], how="left", maintain_order="left")
-        .with_columns(pl.coalesce("line", "first_line").alias("line"))
+        .with_columns(
+            pl.when(pl.col("line").is_null()).then("first_source").otherwise("source").alias("source"),
+            pl.coalesce("line", "first_line").alias("line"),
+        )
         .with_row_index("segment")
         .with_columns(pl.col("segment").cast(pl.Int64))
         .drop("gpu")
@@ -126,8 +133,8 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
 
 
 def _lines(trace: Trace) -> pl.DataFrame:
-    """call, name, line: the log line that tells of a phase; of a wait for a call, the line of its lock."""
-    told = trace.phases.group_by("call", pl.col("name")).agg(pl.col("line").first())
+    """call, name, source, line: the log line that tells of a phase; of a wait for a call, the line of its lock."""
+    told = trace.phases.group_by("call", pl.col("name")).agg(pl.col("source", "line").first())
     waits = told.filter(pl.col("name") == "pre_lock")
     between = [waits.with_columns(pl.lit(name).alias("name")) for name in ("no_work", "pickup", "between_calls")]
     return pl.concat([told, *between])
@@ -180,6 +187,7 @@ def charge(
             "end_ns",
             "call",
             pl.col("name").alias("phase"),
+            "source",
             "line",
             cause.alias("cause"),
             pl.when("copying").then("lost_s").otherwise(0.0).alias("copy_only_s"),

@@ -22,6 +22,7 @@ from gputrace.analysis.regimes.cases import judge_regimes
 from gputrace.analysis.regimes.stretches import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.signs.signs import Signs, find_signs
+from gputrace.analysis.stability import Variation
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.analysis.workers.interleaving import interleavings
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD_OF
@@ -81,7 +82,8 @@ def diagnose(
     diagnosis.replay, diagnosis.what_if_missing = ahead.error, ahead.missing
     diagnosis.hypotheses = with_recoverable(diagnosis.hypotheses, diagnosis.what_if)
     diagnosis.headline = headline(trace, diagnosis)
-    diagnosis.headline_stable = _stable(trace, measured, diagnosis, limits)
+    diagnosis.variations = _variations(trace, measured, diagnosis, limits)
+    diagnosis.headline_stable = all(variation.same for variation in diagnosis.variations)
     if trace.focus is not None:
         diagnosis.phases = classed(summarise_phases(trace, moved, bursts, in_regimes))
     return diagnosis
@@ -170,14 +172,17 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
     )
 
 
-def _stable(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> bool:
-    """Whether the main cause, and that there is one, survives halving and doubling every threshold."""
+def _variations(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> tuple[Variation, ...]:
+    """The main cause, and whether there is one, with every threshold halved and doubled."""
     chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
-    for varied in limits.variations().values():
+    found = []
+    for (name, value), varied in limits.variations().items():
         case = _case(trace, measured, diagnosis.phases, varied)
-        if main_cause(causes(case.blame), judge_all(case)) != chosen:
-            return False
-    return True
+        totals = causes(case.blame)
+        cause = main_cause(totals, judge_all(case))
+        share = next((total.share for total in totals if total.cause == cause), None)
+        found.append(Variation(name, getattr(limits, name), value, cause, share, cause == chosen))
+    return tuple(found)
 
 
 def _window(trace: Trace, spans: Windows) -> Window:

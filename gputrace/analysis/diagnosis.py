@@ -9,6 +9,9 @@ from typing import Literal
 
 import polars as pl
 
+from gputrace.analysis.evidence import Evidence as Evidence
+from gputrace.analysis.stability import Variation
+
 Verdict = Literal["supported", "refuted", "undetermined"]
 
 
@@ -146,17 +149,6 @@ class Gaps:
     share_of_window: float | None = None
     by_cause: tuple[CauseTotal, ...] = ()
     list: tuple[Gap, ...] = ()
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """One statement with its number; `supports` is False where it speaks against, `lines` are (input, line) pairs."""
-
-    text: str
-    value: float | None
-    unit: str | None
-    supports: bool
-    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -375,14 +367,16 @@ class Interleaving:
 class Diagnosis:
     """Everything that a report shows. `states` and `blame` are the frames behind the numbers.
 
-    `what_if_missing` says why nothing is predicted, where nothing is.
+    `what_if_missing` says why nothing is predicted, where nothing is. `variations` are what `headline_stable` rests on.
     `states`: gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s; the three add up to the interval.
-    `blame`: gpu, start_ns, end_ns, call, phase, line, cause, copy_only_s, idle_s; sums to the lost seconds of `states`.
+    `blame`: gpu, start_ns, end_ns, call, phase, source, line, cause, copy_only_s, idle_s; sums to the lost
+    seconds of `states`. `source` and `line` are the log line that tells of the phase.
     `call_bytes`: call, name, rx_payload_bytes, rx_bytes_per_s: what each phase of each call copied.
     """
 
     headline: str = ""
     headline_stable: bool = True
+    variations: tuple[Variation, ...] = ()
     window: Window = field(default_factory=Window)
     gpus: tuple[GpuFinding, ...] = ()
     calls: CallSummary = field(default_factory=CallSummary)

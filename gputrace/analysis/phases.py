@@ -39,7 +39,7 @@ def summarise_phases(
     held_total = float(phases.filter(pl.col("name") == "mutex_held")["duration_ms"].sum())
     held_median = float(complete["mutex_held_ms"].median() or 0.0)  # type: ignore[arg-type]
     instances = pl.concat([m.instances for m in moved]) if moved else None
-    context = _context(trace, complete, bursts)
+    context = driver_context(trace, complete, bursts)
     found = []
     for name in PHASE_NAMES:
         own = phases.filter(pl.col("name") == name)
@@ -185,7 +185,7 @@ def concurrent(spans: pl.DataFrame, start_ns: np.ndarray, end_ns: np.ndarray) ->
     return np.asarray(running / np.maximum(high - low, 1.0))
 
 
-def _context(trace: Trace, complete: pl.DataFrame, bursts: pl.DataFrame) -> pl.DataFrame:
+def driver_context(trace: Trace, complete: pl.DataFrame, bursts: pl.DataFrame) -> pl.DataFrame:
     """What may drive a phase, per call: call and one Float64 column per candidate; null where unknown."""
     timed = complete.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null())
     start, end = timed["lock_ns"].to_numpy(), timed["unlock_ns"].to_numpy()

@@ -20,18 +20,15 @@ class Thresholds:
     # A copy below this share of the run's own line rate is staged, not line-rate.
     staged_share: float = 0.5
 
-    def variations(self) -> dict[str, "Thresholds"]:
-        """Each threshold halved and doubled, by name."""
+    def variations(self) -> dict[tuple[str, float], "Thresholds"]:
+        """Each threshold halved and doubled, by its name and the value tried."""
         varied = {}
         for name in ("copy_link_share", "gap_compute", "gap_smoothing_s", "supported_share", "staged_share"):
             for factor in (0.5, 2.0):
+                tried = getattr(self, name) * factor
                 # A share of one excludes nothing: doubling stops there.
-                value = (
-                    min(getattr(self, name) * factor, 0.95)
-                    if name != "gap_smoothing_s"
-                    else self.gap_smoothing_s * factor
-                )
-                varied[f"{name} x {factor:g}"] = replace(self, **{name: value})
+                value = tried if name == "gap_smoothing_s" else min(tried, 0.95)
+                varied[name, value] = replace(self, **{name: value})
         return varied
 
 

@@ -31,8 +31,8 @@ RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 class Block:
     """One hold of the GPU mutex.
 
-    `ms` has every figure printed in it, `lines` and `arrivals` the line of each event, `missing` the kinds of lines
-    that others of its log have and it has not.
+    `ms` has every figure printed in it, `lines`, `sources` and `arrivals` the line of each event, `missing` the
+    kinds of lines that others of its log have and it has not.
     """
 
     restart: int
@@ -41,11 +41,16 @@ class Block:
     source: int
     orders: dict[str, int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
     arrivals: dict[str, int] = field(default_factory=dict)
     ms: dict[str, int] = field(default_factory=dict)
     circuits: list[dict[str, int]] = field(default_factory=list)
     missing: tuple[str, ...] = ()
     warmup: bool = False
+
+    def at(self, event: str) -> tuple[int | None, int | None]:
+        """Input and line of an event."""
+        return self.sources.get(event), self.lines.get(event)
 
     @property
     def complete(self) -> bool:
@@ -161,6 +166,7 @@ def _block_of(lines: list[MutexLine]) -> Block:
             continue
         block.orders.setdefault(line.event, line.order)
         block.lines[line.event] = line.line
+        block.sources[line.event] = line.source
         if line.arrival_ns is not None:
             block.arrivals[line.event] = line.arrival_ns
         if line.circuit is not None:
@@ -171,4 +177,5 @@ def _block_of(lines: list[MutexLine]) -> Block:
     for line in lines:
         # Only another GPU's set is whole.
         block.lines.setdefault(line.event, line.line)
+        block.sources.setdefault(line.event, line.source)
     return block

@@ -33,6 +33,7 @@ class Floating:
     ms: int
     arrival_ns: int | None = None
     extra: int | None = None
+    source: int | None = None
 
 
 Cost = Callable[["Call", Floating, TimeBounds], float | None]
@@ -104,8 +105,8 @@ def _b_g2_cost(call: "Call", line: Floating, known: TimeBounds) -> float | None:
 
 def _lines(sequence: Sequence, event: str, key: str, extra: str | None = None) -> list[Floating]:
     marks = sequence.of(event).filter(pl.col(key).is_not_null())
-    columns = ["order", "line", key, "arrival_ns", *([extra] if extra else [])]
-    return [Floating(*row) for row in marks.select(columns).iter_rows()]
+    beside = pl.col(extra) if extra else pl.lit(None, pl.Int64).alias("extra")
+    return [Floating(*row) for row in marks.select("order", "line", key, "arrival_ns", beside, "source").iter_rows()]
 
 
 def _reachable(call: "Call", name: str, orders: list[int]) -> range:

@@ -1,7 +1,7 @@
 """The report as one page of HTML that needs nothing else: no network, no other file.
 
 Names in a log are anybody's words. They reach the page through Jinja's escaping or as JSON, and the page's content
-security policy lets only the two scripts run that are put in here, known by their hashes.
+security policy lets only the scripts run that are put in here, known by their hashes.
 """
 
 import base64
@@ -30,6 +30,9 @@ _MOST_TICKS = 80
 _STRIP_WIDTH = 120.0
 # What the page's script finds on its window; the bundle holds Vega, Vega-Lite and Vega-Embed.
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
+_STYLES = ("report.css", "timeline.css")
+_TIMELINE_SCRIPTS = ("timeline.js",)
+_PAGE_SCRIPTS = ("page.js",)
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,7 @@ class HtmlRenderer:
         folder = reports_dir()
         theme: dict[str, Any] = json.loads((folder / "theme.json").read_text(encoding="utf-8"))
         timeline = build_timeline(trace, diagnosis, theme["colours"])
-        scripts = [_script(vl_convert.javascript_bundle(_BUNDLE))] if timeline else []
-        scripts.append(_script((folder / "assets" / "report.js").read_text(encoding="utf-8")))
+        scripts = _scripts(folder / "assets", with_timeline=timeline is not None)
         page = _environment(folder, theme["colours"]).get_template("report.html.j2")
         return page.render(
             trace=trace,
@@ -63,7 +65,7 @@ class HtmlRenderer:
             most_gaps=_MOST_GAPS,
             most_jobs=_MOST_JOBS,
             data=_page_data(timeline, theme["chart"]),
-            style=_inert((folder / "assets" / "report.css").read_text(encoding="utf-8"), "</style"),
+            style=_inert(_joined(folder / "assets", _STYLES), "</style"),
             scripts=scripts,
             script_hashes=[_hash(script) for script in scripts],
         )
@@ -104,8 +106,15 @@ def _inert(text: str, closing: str) -> Markup:
     return Markup(text.replace("\r\n", "\n"))
 
 
-def _script(text: str) -> Markup:
-    return _inert(text, "</script")
+def _joined(folder: Path, names: tuple[str, ...]) -> str:
+    return "".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+
+def _scripts(folder: Path, with_timeline: bool) -> list[Markup]:
+    """The page's scripts in the order in which they run, each to be admitted by its own hash."""
+    own = [_joined(folder, (name,)) for name in (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS]
+    bundle = [vl_convert.javascript_bundle(_BUNDLE)] if with_timeline else []
+    return [_inert(text, "</script") for text in bundle + own]
 
 
 def _hash(script: str) -> str:

@@ -44,6 +44,7 @@ def report_object(trace: Trace, diagnosis: Diagnosis, calls: bool = False) -> di
         "schema": SCHEMA,
         "headline": diagnosis.headline,
         "headline_stable": diagnosis.headline_stable,
+        "headline_variations": [asdict(variation) for variation in diagnosis.variations],
         "inputs": [_input(asdict(item)) for item in trace.inputs],
         "quality": quality,
         "clock": asdict(trace.clock),

@@ -8,8 +8,8 @@ from gputrace.render.json_report import JsonRenderer
 from tests.captures import diagnosis, read
 
 TOP = (
-    "schema", "headline", "headline_stable", "inputs", "quality", "clock", "window", "gpus", "calls", "jobs", "phases",
-    "regimes", "gaps", "hypotheses", "bounds", "what_if", "what_if_missing", "replay", "interleaving",
+    "schema", "headline", "headline_stable", "headline_variations", "inputs", "quality", "clock", "window", "gpus", "calls",
+    "jobs", "phases", "regimes", "gaps", "hypotheses", "bounds", "what_if", "what_if_missing", "replay", "interleaving",
 )  # fmt: skip
 KEYS = {
     "inputs": ("path", "kind", "format", "rows", "first_ns", "last_ns", "used"),
@@ -74,7 +74,8 @@ def test_keys_of_the_contract(name: str) -> None:
         assert (finding["lost_s"] is None) == (finding["verdict"] != "supported")
         assert finding["next_step"]
         for item in finding["evidence"]:
-            assert set(item) == {"text", "value", "unit", "supports", "lines"}
+            assert set(item) == {"text", "value", "unit", "supports", "lines", "sources"}
+            assert len(item["lines"]) == len(item["sources"])
     for gap in report["gaps"]["list"]:
         assert {"gpu", "start_ns", "end_ns", "duration_ms", "state", "cause", "phase", "call", "rx_bytes_per_s"} <= set(
             gap

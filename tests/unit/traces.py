@@ -83,6 +83,7 @@ def phases_frame(plan: Sequence[Planned], gpu: int = 0, first: int = 0) -> pl.Da
                 "start_ns": ns(start),
                 "end_ns": ns(end),
                 "under_mutex": name != "release_abc",
+                "source": 0,
                 "line": 100 * (first + n) + position,
             }
             for position, (name, (start, end)) in enumerate(spans.items())

@@ -10,6 +10,7 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
+from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, Thresholds
 from gputrace.trace import Trace
@@ -105,7 +106,7 @@ class Case:
             seconds,
             "s",
             self.weighs(cause),
-            self.lines_of(cause),
+            *self.lines_of(cause),
         )
 
     def by_phase_evidence(self, cause: str) -> list[Evidence]:
@@ -139,7 +140,7 @@ class Case:
         return int(self.trace.calls["complete"].sum() or 0)
 
     def numbers(self, event: str, key: str) -> pl.DataFrame:
-        """line and value (Float64) of one key of every record of an event that has it as a number."""
+        """source, line and value (Float64) of one key of every record of an event that has it as a number."""
         value = (
             pl.col("values")
             .list.eval(pl.element().filter(pl.element().struct.field("key") == key).struct.field("value"))
@@ -147,17 +148,17 @@ class Case:
             .cast(pl.Float64, strict=False)
         )
         marks = self.trace.marks.filter(pl.col("event") == event)
-        return marks.select("line", "job", "partition", value.alias("value")).drop_nulls("value")
+        return marks.select("source", "line", "job", "partition", value.alias("value")).drop_nulls("value")
 
-    def lines_of(self, cause: str) -> tuple[int, ...]:
-        """Log lines of the phases that lost most to a cause."""
+    def lines_of(self, cause: str) -> Cited:
+        """Log lines of the phases that lost most to a cause, and their inputs."""
         worst = (
             self.blame.filter((pl.col("cause") == cause) & pl.col("line").is_not_null())
-            .group_by("line", "call", "phase")
+            .group_by("source", "line", "call", "phase")
             .agg((pl.col("copy_only_s") + pl.col("idle_s")).sum().alias("s"))
             .sort("s", "call", descending=[True, False])
         )
-        return tuple(int(line) for line in worst["line"].unique(maintain_order=True).head(_LINES_NAMED).to_list())
+        return cited(worst.unique(["source", "line"], maintain_order=True).head(_LINES_NAMED))
 
     def finding(
         self,

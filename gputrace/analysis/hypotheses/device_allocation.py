@@ -3,6 +3,7 @@
 import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.evidence import cited
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 
 # d_b_alloc is stream-ordered: under 5 ms once the pool is warm, on every real capture.
@@ -26,7 +27,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             later_s,
             "s",
             supported,
-            case.lines_of(hypothesis.id),
+            *case.lines_of(hypothesis.id),
         )
     ]
     allocs = case.trace.phases.filter(
@@ -41,7 +42,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 float(long.height),
                 "calls",
                 supported and long.height > 0,
-                tuple(long["line"].drop_nulls().head(3).to_list()),
+                *cited(long.drop_nulls("line").head(3)),
             )
         )
     repeated = case.trace.marks.filter(pl.col("event") == "d_a_allocated")
@@ -55,7 +56,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 float(repeated.height),
                 "lines",
                 more > 0,
-                tuple(repeated["line"].head(3).to_list()),
+                *cited(repeated.head(3)),
             )
         )
     return case.finding(

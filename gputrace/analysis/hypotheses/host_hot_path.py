@@ -3,6 +3,7 @@
 import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.evidence import cited
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
 
 # event, key, what it is
@@ -32,7 +33,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 high,
                 "ms",
                 high > _LONG_MS,
-                tuple(worst["line"].to_list()),
+                *cited(worst),
             )
         )
     return case.finding(hypothesis, "supported" if case.weighs(hypothesis.id) else "refuted", evidence)

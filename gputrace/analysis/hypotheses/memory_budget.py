@@ -19,7 +19,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         (pressure.reloads, "loads of an SRS that had been loaded before"),
     ):
         if count:
-            evidence.append(Evidence(f"{count} {what}", float(count), "lines", True, pressure.lines))
+            evidence.append(Evidence(f"{count} {what}", float(count), "lines", True, *pressure.cited))
     if case.weighs(hypothesis.id):
         return case.finding(hypothesis, "supported", evidence)
     if not pressure.seen:

@@ -3,6 +3,7 @@
 import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 from gputrace.analysis.signs.waits import COMPUTING, UNHELD, waits
 
@@ -44,7 +45,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             total_s,
             "s",
             whole_call and total_s > 0,
-            _longest(case),
+            *_longest(case),
         )
     )
     copies = case.copying_share_under_mutex
@@ -86,9 +87,9 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     return case.finding(hypothesis, "refuted", evidence, decided=decided)
 
 
-def _longest(case: Case) -> tuple[int, ...]:
+def _longest(case: Case) -> Cited:
     waited = case.trace.phases.filter((pl.col("name") == "mutex_wait") & pl.col("line").is_not_null())
-    return tuple(int(n) for n in waited.sort("duration_ms", "line", descending=[True, False])["line"].head(3).to_list())
+    return cited(waited.sort("duration_ms", "line", descending=[True, False]).head(3))
 
 
 HYPOTHESIS = Hypothesis(

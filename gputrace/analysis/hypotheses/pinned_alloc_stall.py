@@ -3,6 +3,7 @@
 import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.evidence import cited
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
 
 
@@ -65,10 +66,10 @@ def _beside(case: Case) -> list[Evidence]:
                     float(most),
                     "ms",
                     True,
-                    tuple(
-                        beside.sort("duration_ms", descending=True)["line"]
-                        .drop_nulls()
-                        .unique(maintain_order=True)
+                    *cited(
+                        beside.sort("duration_ms", descending=True)
+                        .drop_nulls("line")
+                        .unique(["source", "line"], maintain_order=True)
                         .head(2)
                     ),
                 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence
+from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.hypotheses.case import Case
 
 _GIB = float(1 << 30)
@@ -21,7 +22,7 @@ class Belief:
     by_partition: pl.DataFrame
     median_bytes: float
     source: str
-    lines: tuple[int, ...]
+    cited: Cited
 
 
 def believed(case: Case) -> Belief | None:
@@ -35,8 +36,7 @@ def believed(case: Case) -> Belief | None:
         found = case.numbers(event, key).with_columns(pl.col("value") * factor)
         if found.height:
             keyed = found.drop_nulls(["job", "partition"]).group_by("job", "partition").agg(pl.col("value").last())
-            lines = tuple(found["line"].head(2).to_list())
-            return Belief(keyed, float(found["value"].median()), source, lines)  # type: ignore[arg-type]
+            return Belief(keyed, float(found["value"].median()), source, cited(found.head(2)))  # type: ignore[arg-type]
     return None
 
 
@@ -60,7 +60,7 @@ def volume_evidence(case: Case) -> list[Evidence]:
             ratio,
             "ratio",
             agree,
-            belief.lines,
+            *belief.cited,
         )
     ]
 

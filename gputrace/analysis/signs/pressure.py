@@ -11,21 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gputrace.analysis.evidence import Cited, cited
 from gputrace.trace import Trace
 
+_AT = ("log_ns", "source", "line")
 EVICTIONS = ("evicted", "srs_evicted", "pce_evicted", "pinned_freed")
 
 
 @dataclass(frozen=True)
 class MemoryPressure:
-    """`spans`: start_ns, end_ns, sorted and disjoint. Counts of the lines behind them, and those lines' numbers."""
+    """`spans`: start_ns, end_ns, sorted and disjoint. Counts of the lines behind them, and those lines."""
 
     spans: pl.DataFrame
     waits: int
     evictions: int
     reloads: int
     told: bool
-    lines: tuple[int, ...]
+    cited: Cited
 
     @property
     def seen(self) -> bool:
@@ -47,7 +49,7 @@ def memory_pressure(trace: Trace) -> MemoryPressure:
     waits = marks.filter(pl.col("event") == "budget_wait")
     evictions = marks.filter(pl.col("event").is_in(EVICTIONS))
     reloads = _reloads(marks)
-    cause = pl.concat([waits.select("log_ns", "line"), evictions.select("log_ns", "line"), reloads]).sort("log_ns")
+    cause = pl.concat([waits.select(_AT), evictions.select(_AT), reloads]).sort("log_ns")
     told = bool(marks["event"].is_in(["budget_wait", "budget_acquired"]).any())
     return MemoryPressure(
         _spans(cause["log_ns"].to_numpy(), trace.syntheses),
@@ -55,18 +57,18 @@ def memory_pressure(trace: Trace) -> MemoryPressure:
         evictions.height,
         reloads.height,
         told,
-        tuple(int(line) for line in cause["line"].head(3)),
+        cited(cause.head(3)),
     )
 
 
 def _reloads(marks: pl.DataFrame) -> pl.DataFrame:
-    """log_ns (of the load's begin) and line of loads of an SRS that had been loaded before, since the last start."""
+    """log_ns (of the load's begin), source and line of loads of an SRS that was loaded before, since the last start."""
     engine = marks.with_columns((pl.col("event") == "engine_start").cum_sum().alias("run"))
     loads = engine.filter(pl.col("event") == "srs_loaded").with_columns(
         _value("circuit_id").alias("circuit"), _value("elapsed_ms").cast(pl.Float64, strict=False).alias("ms")
     )
     again = loads.with_columns(pl.int_range(pl.len()).over("run", "circuit").alias("nth")).filter(pl.col("nth") > 0)
-    return again.select((pl.col("log_ns") - (pl.col("ms").fill_null(0.0) * 1e6).cast(pl.Int64)), "line")
+    return again.select((pl.col("log_ns") - (pl.col("ms").fill_null(0.0) * 1e6).cast(pl.Int64)), "source", "line")
 
 
 def _value(key: str) -> pl.Expr:

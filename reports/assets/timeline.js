@@ -1,5 +1,4 @@
-// The report's only behaviour: draws the timeline's panels and moves them together.
-// Everything else on the page is plain HTML and works without this.
+// Draws the timeline's panels and moves them together.
 (() => {
   "use strict";
 
@@ -224,21 +223,9 @@
     document.getElementById("timeline").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
   });
 
-  // A link to a verdict opens what it is folded into.
-  function unfold() {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const folded = target && target.closest("details");
-    if (folded && !folded.open) {
-      folded.open = true;
-      target.scrollIntoView();
-    }
-  }
-  addEventListener("hashchange", unfold);
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((item) => (item.open = true)));
   addEventListener("resize", () => stacks.forEach(placeBand));
   darkMode.addEventListener("change", () => { if (stacks.length) draw(); });
   stacks.forEach(listen);
-  unfold();
 
   const ready = stacks.length ? draw() : Promise.resolve();
   window.gputrace = {
