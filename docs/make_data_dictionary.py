@@ -5,7 +5,8 @@ python docs/make_data_dictionary.py
 
 from pathlib import Path
 
-from gputrace.schema import FRAMES
+from gputrace.render.tables import data_dictionary
+from gputrace.schema import FINDINGS, FRAMES
 
 TARGET = Path(__file__).with_name("data-dictionary.md")
 HEAD = """# Data dictionary
@@ -16,14 +17,16 @@ engine's start. A null means unknown, never zero.
 """
 
 
+FINDINGS_HEAD = """
+# What the analysis adds
+
+The frames of a `gputrace.Diagnosis` (`states`, `blame`, `call_bytes`), and its findings as `--tables` writes them.
+"""
+
+
 def dictionary() -> str:
     """The document."""
-    parts = [HEAD]
-    for frame in FRAMES:
-        meaning = frame.meaning[0].upper() + frame.meaning[1:]
-        parts.append(f"\n## {frame.name}\n\n{meaning}.\n\n| column | type | meaning |\n|---|---|---|\n")
-        parts.extend(f"| `{name}` | {column.dtype} | {column.meaning} |\n" for name, column in frame.columns.items())
-    return "".join(parts)
+    return HEAD + data_dictionary(FRAMES) + FINDINGS_HEAD + data_dictionary(FINDINGS)
 
 
 if __name__ == "__main__":

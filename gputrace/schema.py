@@ -18,7 +18,7 @@ class Column:
     meaning: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FrameSchema:
     """A frame's name, meaning and columns."""
 
@@ -36,6 +36,8 @@ class FrameSchema:
 
     def fit(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with exactly these columns: missing ones null, others dropped, types cast."""
+        if not frame.width:
+            return self.empty()
         return frame.select(
             (pl.col(name) if name in frame.columns else pl.lit(None)).cast(column.dtype).alias(name)
             for name, column in self.columns.items()
@@ -206,6 +208,144 @@ COPIES = FrameSchema(
 )
 
 FRAMES = (MARKS, CALLS, PHASES, SYNTHESES, SAMPLES, HOST, COPIES)
+
+STATES = FrameSchema(
+    "states",
+    "the account of each GPU's window: seconds of every interval by state; the three add up to the interval",
+    {
+        "gpu": Column(_INT, "GPU as the prover numbers it"),
+        "start_ns": Column(_NS, "start of the interval"),
+        "end_ns": Column(_NS, "end of the interval"),
+        "compute_s": Column(_FLOAT, "seconds with SMs active"),
+        "copy_only_s": Column(_FLOAT, "seconds without, while the link was in use"),
+        "idle_s": Column(_FLOAT, "the rest"),
+        "rx_bytes_per_s": Column(_FLOAT, "payload bytes a second into the GPU"),
+        "tx_bytes_per_s": Column(_FLOAT, "payload bytes a second out of the GPU"),
+    },
+)
+
+BLAME = FrameSchema(
+    "blame",
+    "what each lost second is charged to; sums to the copy-only and idle seconds of `states`",
+    {
+        "gpu": Column(_INT, "GPU as the prover numbers it"),
+        "start_ns": Column(_NS, "start of the piece of time"),
+        "end_ns": Column(_NS, "end of the piece of time"),
+        "call": Column(pl.UInt32(), "the call that held the GPU, or that it waited for"),
+        "phase": Column(_TEXT, "phase of that call, or what lay between calls"),
+        "source": Column(pl.UInt16(), "index of the input that holds the line"),
+        "line": Column(pl.UInt32(), "log line that tells of the phase"),
+        "cause": Column(_TEXT, "hypothesis id, or unexplained"),
+        "copy_only_s": Column(_FLOAT, "lost seconds in which the link was in use"),
+        "idle_s": Column(_FLOAT, "lost seconds in which nothing was"),
+    },
+)
+
+CALL_BYTES = FrameSchema(
+    "call_bytes",
+    "what each phase of each call copied",
+    {
+        "call": Column(pl.UInt32(), "the call"),
+        "name": Column(_TEXT, "phase name"),
+        "mode": Column(_TEXT, "kind of call by which phases are fitted together"),
+        "bursting": Column(_BOOL, "beside a burst of pinned allocations"),
+        "seconds": Column(_FLOAT, "length of the phase"),
+        "rx_payload_bytes": Column(_FLOAT, "payload copied into the GPU"),
+        "rx_bytes_per_s": Column(_FLOAT, "the same a second"),
+        "rx_method": Column(_TEXT, "overlap (of samples and phase) or fit (of all phases to the samples)"),
+        "sm_share": Column(_FLOAT, "share of the phase with SMs active, 0..1"),
+    },
+)
+
+GAPS = FrameSchema(
+    "gaps",
+    "stretches with little compute, of at least the threshold that the report was made with",
+    {
+        "gpu": Column(_INT, "GPU as the prover numbers it"),
+        "start_ns": Column(_NS, "start"),
+        "end_ns": Column(_NS, "end"),
+        "duration_ms": Column(_FLOAT, "length"),
+        "state": Column(_TEXT, "copy-only or idle, whichever it is more of"),
+        "cause": Column(_TEXT, "main cause"),
+        "phase": Column(_TEXT, "phase that it lies in for most"),
+        "call": Column(pl.UInt32(), "call that it lies in"),
+        "rx_bytes_per_s": Column(_FLOAT, "payload bytes a second into the GPU during it"),
+    },
+)
+
+REGIMES = FrameSchema(
+    "regimes",
+    "stretches of the run in which the phases behave alike",
+    {
+        "number": Column(_INT, "from 1, in order of time"),
+        "start_ns": Column(_NS, "start"),
+        "end_ns": Column(_NS, "end"),
+        "calls": Column(_INT, "calls in it"),
+        "label": Column(_TEXT, "what it is called"),
+        "reason": Column(_TEXT, "what changed where it begins"),
+        "main_cause": Column(_TEXT, "supported cause that lost most in it; null if there is none"),
+        "lost_s": Column(_FLOAT, "GPU seconds lost in it"),
+        "bistable": Column(_BOOL, "short and long holds of the mutex take turns"),
+    },
+)
+
+PHASE_STATISTICS = FrameSchema(
+    "phase_statistics",
+    "each kind of phase over all complete calls",
+    {
+        "name": Column(_TEXT, "phase name"),
+        "contains_others": Column(_BOOL, "never to be summed with those that it contains"),
+        "count": Column(_INT, "phases"),
+        "min_ms": Column(_FLOAT, "shortest"),
+        "p5_ms": Column(_FLOAT, "5 of 100 are shorter"),
+        "median_ms": Column(_FLOAT, "half are shorter"),
+        "mean_ms": Column(_FLOAT, "mean"),
+        "p95_ms": Column(_FLOAT, "95 of 100 are shorter"),
+        "max_ms": Column(_FLOAT, "longest"),
+        "phase_class": Column(_TEXT, "constant, variable, negligible or insufficient"),
+        "class_reason": Column(_TEXT, "why"),
+        "under_mutex": Column(_BOOL, "the GPU mutex is held during it"),
+        "share_of_mutex_held": Column(_FLOAT, "its part of the time under the mutex, 0..1"),
+        "rx_bytes_per_call_median": Column(_FLOAT, "payload bytes into the GPU in one call, median"),
+        "rx_method": Column(_TEXT, "overlap or fit, as in `call_bytes`"),
+        "sm_share_median": Column(_FLOAT, "share of it with SMs active, 0..1, median"),
+        "transfer": Column(_TEXT, "line-rate, staged, mixed, none or unknown"),
+    },
+)
+
+VERDICTS = FrameSchema(
+    "verdicts",
+    "verdicts on the candidate explanations",
+    {
+        "id": Column(_TEXT, "hypothesis id"),
+        "title": Column(_TEXT, "what it says"),
+        "verdict": Column(_TEXT, "supported, refuted or undetermined"),
+        "confidence": Column(_FLOAT, "0..1"),
+        "lost_s": Column(_FLOAT, "lost GPU seconds charged to it; null unless supported"),
+        "recoverable_s": Column(_FLOAT, "what removing it is worth by what-if"),
+        "stretched_s": Column(_FLOAT, "seconds by which it made phases longer; never added to lost seconds"),
+        "knob": Column(_TEXT, "what acts on it, and the risk"),
+        "changes_mind": Column(_TEXT, "what would overturn the verdict"),
+        "next_step": Column(_TEXT, "what to measure next, where undetermined"),
+    },
+)
+
+EVIDENCE = FrameSchema(
+    "evidence",
+    "what the verdicts rest on, a statement a row",
+    {
+        "id": Column(_TEXT, "hypothesis id"),
+        "text": Column(_TEXT, "the statement"),
+        "value": Column(_FLOAT, "its number"),
+        "unit": Column(_TEXT, "unit of the number"),
+        "supports": Column(_BOOL, "false where it speaks against"),
+        "lines": Column(pl.List(pl.UInt32()), "log lines that show it"),
+        "sources": Column(pl.List(pl.UInt16()), "index of the input of each of those lines"),
+    },
+)
+
+# Frames of a `Diagnosis`, and its findings as frames.
+FINDINGS = (STATES, BLAME, CALL_BYTES, GAPS, REGIMES, PHASE_STATISTICS, VERDICTS, EVIDENCE)
 
 # Phases under the GPU mutex that contain no other, in the order of a call.
 LEAVES_UNDER_MUTEX = (

@@ -8,6 +8,7 @@ rule that fits. Parts of a sample add up to its lost time, so nothing is lost or
 import numpy as np
 import polars as pl
 
+from gputrace import schema
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.pieces import divide
@@ -19,18 +20,7 @@ from gputrace.trace import Trace
 
 UNEXPLAINED = "unexplained"
 
-BLAME = {
-    "gpu": pl.Int32,
-    "start_ns": pl.Int64,
-    "end_ns": pl.Int64,
-    "call": pl.UInt32,
-    "phase": pl.String,
-    "source": pl.UInt16,
-    "line": pl.UInt32,
-    "cause": pl.String,
-    "copy_only_s": pl.Float64,
-    "idle_s": pl.Float64,
-}
+BLAME = schema.BLAME.polars()
 
 
 def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, str]]:
@@ -193,7 +183,7 @@ def charge(
             pl.when("copying").then("lost_s").otherwise(0.0).alias("copy_only_s"),
             pl.when("copying").then(0.0).otherwise("lost_s").alias("idle_s"),
         )
-        .cast(BLAME)  # type: ignore[arg-type]
+        .cast(BLAME)
     )
     if not link_shortfall:
         return charged

@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gputrace import schema
 from gputrace.analysis.account import GpuView, gpu_views
 from gputrace.analysis.bandwidth import Transfers, transfers
-from gputrace.analysis.blame import BLAME, charge, lost_pieces
+from gputrace.analysis.blame import charge, lost_pieces
 from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause
@@ -75,7 +76,7 @@ def diagnose(
         interleaving=interleavings(trace, segments),
         states=states,
         blame=case.blame,
-        call_bytes=pl.concat([m.instances for m in moved]) if moved else pl.DataFrame(),
+        call_bytes=pl.concat([m.instances for m in moved]) if moved else schema.CALL_BYTES.empty(),
     )
     ahead = outlook(trace, diagnosis, scenarios)
     diagnosis.bounds, diagnosis.what_if = ahead.bounds, ahead.what_if
@@ -109,7 +110,7 @@ def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
         hypotheses=judge_all(case),
         states=states,
         blame=case.blame,
-        call_bytes=pl.concat([m.instances for m in measured.moved]) if measured.moved else pl.DataFrame(),
+        call_bytes=pl.concat([m.instances for m in measured.moved]) if measured.moved else schema.CALL_BYTES.empty(),
     )
 
 
@@ -126,14 +127,7 @@ def _measure(trace: Trace, limits: Thresholds) -> _Measured:
 
 def _states(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
     told = [view.states(limits) for view in measured.views if view.knows_compute]
-    return pl.concat(told) if told else _no_states()
-
-
-def _no_states() -> pl.DataFrame:
-    numbers = ("compute_s", "copy_only_s", "idle_s", "rx_bytes_per_s", "tx_bytes_per_s")
-    return pl.DataFrame(
-        schema={"gpu": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64, **dict.fromkeys(numbers, pl.Float64)}
-    )
+    return schema.STATES.fit(pl.concat(told)) if told else schema.STATES.empty()
 
 
 def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
@@ -142,7 +136,7 @@ def _blame(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
         for lost, view, moved in zip(measured.lost, measured.views, measured.moved, strict=True)
         if view.knows_compute
     ]
-    return pl.concat(parts) if parts else pl.DataFrame(schema=BLAME)
+    return pl.concat(parts) if parts else schema.BLAME.empty()
 
 
 def _classes(measured: _Measured, limits: Thresholds) -> Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]:

@@ -200,10 +200,3 @@ def test_an_overlap_below_a_microsecond_is_cut_and_told() -> None:
     begun = [step for step in nest([Slice("a", 0, 5_000), Slice("b", 4_744, 9_000)]) if isinstance(step, Begin)]
     assert [(step.lane, step.slice.start_ns) for step in begun] == [(0, 0), (0, 5_000)]
     assert begun[1].slice.args == {"start_ns": 4_744, "end_ns": 9_000}
-
-
-def test_perfetto_is_loaded_only_where_it_is_written() -> None:
-    from tests.unit.test_layers import loaded_by, users_of
-
-    assert users_of("perfetto") == {"render/perfetto/events.py"}
-    assert "google" not in loaded_by("import gputrace.commands.report, gputrace.render.output")

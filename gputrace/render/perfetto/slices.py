@@ -40,9 +40,10 @@ def worker_slices(trace: Trace, gpu: int | None, worker: int | None) -> dict[str
     """By the name of the track (`WORKER_TRACKS`) what one worker did on one GPU."""
     mine = pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int32)) & pl.col("worker").eq_missing(pl.lit(worker, pl.Int32))
     paths = dict(enumerate(info.path for info in trace.inputs))
-    calls = trace.calls.with_columns(pl.col("source").replace_strict(paths, default=None, return_dtype=pl.String))
-    calls = calls.rename({"source": "file"})
-    phases = placed(trace.phases.filter(mine)).join(calls.select("call", "job", "partition", "file"), on="call")
+    file = pl.col("source").replace_strict(paths, default=None, return_dtype=pl.String).alias("file")
+    calls = trace.calls.with_columns(file)
+    phases = placed(trace.phases.filter(mine)).with_columns(file)
+    phases = phases.join(calls.select("call", "job", "partition"), on="call")
     kept = {
         track: [_slice(row["name"], row, (*_PHASE_ARGS, "file")) for row in own.iter_rows(named=True)]
         for track, names in WORKER_TRACKS.items()

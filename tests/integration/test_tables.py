@@ -1,0 +1,66 @@
+"""The Parquet tables, read back."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from gputrace import schema
+from gputrace.analysis.diagnose import diagnose
+from gputrace.render.tables import TablesRenderer, tables
+from gputrace.trace import Trace
+from tests.captures import read
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("tables")
+    trace = read("told-story")
+    said = TablesRenderer().write(trace, diagnose(trace, scenarios=()), target)
+    assert said == f"{len(schema.FRAMES) + len(schema.FINDINGS)} tables"
+    return target
+
+
+def test_tables_read_back_are_the_frames(folder: Path) -> None:
+    trace = read("told-story")
+    found = diagnose(trace, scenarios=())
+    for frame in schema.FRAMES:
+        assert_frame_equal(pl.read_parquet(folder / f"{frame.name}.parquet"), getattr(trace, frame.name))
+    for frame in (schema.STATES, schema.BLAME, schema.CALL_BYTES):
+        assert_frame_equal(pl.read_parquet(folder / f"{frame.name}.parquet"), getattr(found, frame.name))
+    gaps = pl.read_parquet(folder / "gaps.parquet")
+    assert gaps["start_ns"].to_list() == [gap.start_ns for gap in found.gaps.list]
+    verdicts = pl.read_parquet(folder / "verdicts.parquet")
+    assert dict(verdicts.select("id", "verdict").iter_rows()) == {one.id: one.verdict for one in found.hypotheses}
+    evidence = pl.read_parquet(folder / "evidence.parquet")
+    assert evidence["text"].to_list() == [item.text for one in found.hypotheses for item in one.evidence]
+    regimes = pl.read_parquet(folder / "regimes.parquet")
+    assert regimes["label"].to_list() == [one.label for one in found.regimes]
+    statistics = pl.read_parquet(folder / "phase_statistics.parquet")
+    assert statistics["median_ms"].to_list() == [one.median_ms for one in found.phases]
+
+
+def test_every_table_has_a_row_for_every_column_in_the_readme(folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    for path in sorted(folder.glob("*.parquet")):
+        frame = pl.read_parquet(path)
+        assert f"| `{path.name}` | {frame.height} |" in text
+        part = text.split(f"\n## {path.stem}\n")[1].split("\n## ")[0]
+        for name in frame.columns:
+            assert f"| `{name}` |" in part
+
+
+def test_lost_seconds_in_the_tables_add_up(folder: Path) -> None:
+    both = (pl.read_parquet(folder / f"{name}.parquet") for name in ("blame", "states"))
+    charged, lost = (float(frame.select(pl.sum_horizontal("copy_only_s", "idle_s")).sum().item()) for frame in both)
+    assert charged == pytest.approx(lost)
+    assert charged > 10
+
+
+def test_an_empty_trace_has_all_tables_without_rows() -> None:
+    trace = Trace()
+    for known, frame in tables(trace, diagnose(trace, scenarios=())):
+        if known.name not in ("verdicts", "evidence"):
+            assert frame.is_empty()
+        assert frame.schema == known.polars()
