@@ -74,7 +74,8 @@ def report(
         write(json, JsonRenderer(calls).render(trace, diagnosis))
     if html is not None:
         from gputrace.render.html import HtmlRenderer
+        from gputrace.render.provenance import provenance
 
-        write(html, HtmlRenderer().render(trace, diagnosis))
+        write(html, HtmlRenderer(provenance(sys.argv[1:])).render(trace, diagnosis))
     if "-" not in (html, json):
         sys.stdout.write(terminal_renderer().render(trace, diagnosis))
