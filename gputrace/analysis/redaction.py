@@ -110,6 +110,11 @@ def redact(trace: Trace) -> Trace:
     )
 
 
+def redacted_arguments(trace: Trace) -> list[str]:
+    """The arguments of the command that made a report of a redacted trace, less those that could name something."""
+    return ["report", *(info.path for info in trace.inputs), "--redact"]
+
+
 def is_redacted(trace: Trace) -> bool:
     """Whether the trace has been through `redact`."""
     return any(notice.code == REDACTED for notice in trace.quality.notices)

@@ -73,10 +73,11 @@ def report(
     then only that goes to stdout.
     """
     from gputrace.analysis.diagnose import diagnose
-    from gputrace.analysis.redaction import redact
+    from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.ingest.traces import TraceOptions
     from gputrace.render.output import Outputs, terminal_renderer
+    from gputrace.render.provenance import provenance
 
     outputs = Outputs(html, json, markdown, perfetto, tables, charts, calls=calls)
     outputs.check(force)
@@ -85,6 +86,6 @@ def report(
     if redacted:
         trace = redact(trace)
     diagnosis = diagnose(trace, gap_ms)
-    outputs.write(trace, diagnosis)
+    outputs.write(trace, diagnosis, provenance(redacted_arguments(trace) if redacted else sys.argv[1:]))
     if not outputs.to_stdout:
         sys.stdout.write(terminal_renderer().render(trace, diagnosis))

@@ -13,6 +13,7 @@ from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.errors import InputError, UsageError
 from gputrace.render.base import FileRenderer, FolderRenderer, Renderer
 from gputrace.render.compare_text import CompareTextRenderer
+from gputrace.render.provenance import Provenance
 from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 from gputrace.trace import Trace
 
@@ -73,10 +74,10 @@ class Outputs:
         """Whether stdout is taken."""
         return "-" in (self.html, self.json, self.markdown, self.perfetto)
 
-    def write(self, trace: Trace, diagnosis: Diagnosis) -> None:
+    def write(self, trace: Trace, diagnosis: Diagnosis, made: Provenance) -> None:
         """Writes what is wanted, and says so on stderr. Renderers are loaded where they are used."""
         for target, renderer in (
-            (self.html, _html),
+            (self.html, partial(_html, made)),
             (self.json, partial(_json, self.calls)),
             (self.markdown, _markdown),
         ):
@@ -89,10 +90,10 @@ class Outputs:
                 _write_folder(folder, of_folder(), trace, diagnosis)
 
 
-def _html() -> Renderer:
+def _html(made: Provenance) -> Renderer:
     from gputrace.render.html import HtmlRenderer
 
-    return HtmlRenderer()
+    return HtmlRenderer(made)
 
 
 def _json(calls: bool) -> Renderer:

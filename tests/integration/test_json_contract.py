@@ -8,8 +8,9 @@ from gputrace.render.json_report import JsonRenderer
 from tests.captures import diagnosis, read
 
 TOP = (
-    "schema", "headline", "headline_stable", "headline_variations", "inputs", "quality", "clock", "window", "gpus", "calls",
-    "jobs", "phases", "regimes", "gaps", "hypotheses", "bounds", "what_if", "what_if_missing", "replay", "interleaving",
+    "schema", "headline", "headline_stable", "headline_variations", "inputs", "quality", "clock", "window", "gpus",
+    "calls", "jobs", "phases", "regimes", "gaps", "hypotheses", "bounds", "what_if", "what_if_missing", "replay",
+    "interleaving",
 )  # fmt: skip
 KEYS = {
     "inputs": ("path", "kind", "format", "rows", "first_ns", "last_ns", "used"),
