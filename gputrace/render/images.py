@@ -37,9 +37,9 @@ class ImagesRenderer:
         """Writes into a folder that is there; says what was written."""
         written = 0
         for chart in charts(trace, diagnosis):
-            text = json.dumps(chart.spec)
-            (folder / f"{chart.key}.png").write_bytes(vl_convert.vegalite_to_png(text, scale=_SCALE))
-            (folder / f"{chart.key}.svg").write_text(vl_convert.vegalite_to_svg(text), encoding="utf-8")
+            drawn = vl_convert.vegalite_to_svg(json.dumps(chart.spec))
+            (folder / f"{chart.key}.svg").write_text(drawn, encoding="utf-8")
+            (folder / f"{chart.key}.png").write_bytes(vl_convert.svg_to_png(drawn, scale=_SCALE))
             written += 1
         return f"{written} charts, each as PNG and SVG"
 
@@ -61,9 +61,10 @@ def charts(trace: Trace, diagnosis: Diagnosis) -> Iterator[Chart]:
 
 
 def _of_panel(gpu: int, panel: Panel, zero: str) -> Chart:
-    """A panel with a time axis of its own: in the page those of a GPU share one."""
+    """A panel with a time axis and a legend of its own: in the page those of a GPU share them."""
     title, caption = _PANELS[panel.kind]
     spec = deepcopy(panel.spec)
+    _show_legends(spec)
     for layer in [spec, *spec.get("layer", [])]:
         time = layer.get("encoding", {}).get("x", {}).get("axis")
         if time is not None:
@@ -72,11 +73,10 @@ def _of_panel(gpu: int, panel: Panel, zero: str) -> Chart:
 
 
 def _alone(chart: Chart, theme: dict[str, Any], source: str) -> Chart:
-    """The chart with what a page around it would give: width, colours of axes, a legend, a title."""
+    """The chart with what a page around it would give: width, colours of axes, a title."""
     spec = deepcopy(chart.spec)
     if spec.get("width") == "container":
         spec["width"] = _WIDTH
-    _show_legends(spec)
     spec["config"] = _config(theme)
     spec["background"] = "white"
     spec["padding"] = 12
