@@ -1,6 +1,7 @@
 """The Perfetto file, parsed back with Perfetto's own classes: slices and counters equal the frames."""
 
 import io
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -18,7 +19,7 @@ from gputrace.render.perfetto.counters import steps
 from gputrace.render.perfetto.lanes import CUT_NS, Begin, Slice, nest
 from gputrace.schema import CONTAINS_OTHERS
 from gputrace.trace import Trace
-from tests.captures import docker_lines, folder, read
+from tests.captures import ROOT, docker_lines, folder, read
 from tests.perfetto_reader import ReadSlice, ReadTrace, read_perfetto
 
 REAL = ("pageable-heavy", "told-story", "light-then-heavy")
@@ -200,3 +201,16 @@ def test_an_overlap_below_a_microsecond_is_cut_and_told() -> None:
     begun = [step for step in nest([Slice("a", 0, 5_000), Slice("b", 4_744, 9_000)]) if isinstance(step, Begin)]
     assert [(step.lane, step.slice.start_ns) for step in begun] == [(0, 0), (0, 5_000)]
     assert begun[1].slice.args == {"start_ns": 4_744, "end_ns": 9_000}
+
+
+def test_the_manual_names_every_track_and_argument() -> None:
+    manual = (ROOT / "docs" / "exports.md").read_text().split("## Perfetto")[1].split("\n## ")[0]
+    file = written("told-story")
+    for track in {item.track for item in file.slices} | set(file.counters):
+        _, _, name = track.partition("/")
+        name = re.sub(r" \(\d+\)$", "", re.sub(r"^not read: .*", "not read: NAME", name))
+        name = re.sub(r"^worker \d+: ", "", name)
+        assert f"`{name}`" in manual or f"`worker w: {name}`" in manual, name
+    for item in [*file.on("worker"), *file.on("/gaps")]:
+        for argument in item.args:
+            assert f"`{re.sub(r'^lost_s .*', 'lost_s CAUSE', argument)}`" in manual, argument

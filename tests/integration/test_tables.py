@@ -10,7 +10,7 @@ from gputrace import schema
 from gputrace.analysis.diagnose import diagnose
 from gputrace.render.tables import TablesRenderer, tables
 from gputrace.trace import Trace
-from tests.captures import read
+from tests.captures import ROOT, read
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +64,16 @@ def test_an_empty_trace_has_all_tables_without_rows() -> None:
         if known.name not in ("verdicts", "evidence"):
             assert frame.is_empty()
         assert frame.schema == known.polars()
+
+
+def test_the_manual_lists_the_tables_and_its_example_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manual = (ROOT / "docs" / "exports.md").read_text()
+    for frame in (*schema.FRAMES, *schema.FINDINGS):
+        assert f"`{frame.name}`" in manual
+    (folder / "t").symlink_to(folder)
+    monkeypatch.chdir(folder)
+    example = manual.split("```python\n")[1].split("```")[0]
+    found: dict[str, pl.DataFrame] = {}
+    exec(compile(example, "exports.md", "exec"), found)
+    assert found["slowest"]["mutex_held_ms"].is_sorted(descending=True)
+    assert found["lost"]["lost_s"].sum() > 10
