@@ -6,6 +6,7 @@ python docs/make_data_dictionary.py
 from pathlib import Path
 
 from gputrace.analysis.tables import TABLES
+from gputrace.render.tables import data_dictionary
 from gputrace.schema import DIAGNOSIS_FRAMES, FRAMES
 
 TARGET = Path(__file__).with_name("data-dictionary.md")
@@ -20,12 +21,7 @@ and findings as tables (`*_table`); made by `docs/make_data_dictionary.py` from 
 
 def dictionary() -> str:
     """The document."""
-    parts = [HEAD]
-    for frame in FRAMES + DIAGNOSIS_FRAMES + TABLES:
-        meaning = frame.meaning[0].upper() + frame.meaning[1:]
-        parts.append(f"\n## {frame.name}\n\n{meaning}.\n\n| column | type | meaning |\n|---|---|---|\n")
-        parts.extend(f"| `{name}` | {column.dtype} | {column.meaning} |\n" for name, column in frame.columns.items())
-    return "".join(parts)
+    return HEAD + data_dictionary(FRAMES + DIAGNOSIS_FRAMES + TABLES)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class Column:
     meaning: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FrameSchema:
     """A frame's name, meaning and columns."""
 
@@ -36,6 +36,8 @@ class FrameSchema:
 
     def fit(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with exactly these columns: missing ones null, others dropped, types cast."""
+        if not frame.width:
+            return self.empty()
         return frame.select(
             (pl.col(name) if name in frame.columns else pl.lit(None)).cast(column.dtype).alias(name)
             for name, column in self.columns.items()

@@ -222,7 +222,9 @@ CHANGES = FrameSchema(
         "why": Column(_TEXT, "why it is undetermined"),
     },
 )
-TABLES = (GPUS, CAUSES, GAPS, PHASES, VERDICTS, VARIATIONS, REGIMES, WHAT_IF, BOUNDS, JOBS, CHANGES)
+# What a diagnosis gives; a comparison has one of its own.
+DIAGNOSIS_TABLES = (GPUS, CAUSES, GAPS, PHASES, VERDICTS, VARIATIONS, REGIMES, WHAT_IF, BOUNDS, JOBS)
+TABLES = (*DIAGNOSIS_TABLES, CHANGES)
 
 
 def table(findings: Iterable[Any], schema: FrameSchema) -> pl.DataFrame:

@@ -27,6 +27,19 @@ def report(
     inputs: Inputs,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="write the HTML report")] = None,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="write the JSON report; - is stdout")] = None,
+    markdown: Annotated[
+        str | None, typer.Option(metavar="FILE", help="write Markdown for an issue or a chat; - is stdout")
+    ] = None,
+    perfetto: Annotated[
+        str | None, typer.Option(metavar="FILE", help="write a trace for ui.perfetto.dev; - is stdout")
+    ] = None,
+    tables: Annotated[
+        str | None, typer.Option(metavar="DIR", help="write every table as Parquet, with a data dictionary")
+    ] = None,
+    charts: Annotated[str | None, typer.Option(metavar="DIR", help="write every chart, as PNG and as SVG")] = None,
+    redacted: Annotated[
+        bool, typer.Option("--redact", help="replace ids, hosts, paths and texts of the log, for sharing")
+    ] = False,
     calls: Annotated[bool, typer.Option("--calls", help="list every call in the JSON report")] = False,
     full: Full = False,
     color: Color = "auto",
@@ -60,27 +73,25 @@ def report(
 ) -> None:
     """Diagnose a run from its log and GPU trace.
 
-    Each input is recognised by its content. The report goes to the terminal unless --html or --json writes it
-    elsewhere; with --json - only JSON goes to stdout.
+    Each input is recognised by its content. The report goes to the terminal as well, unless one of the outputs is - :
+    then only that goes to stdout.
     """
     from gputrace.analysis.diagnose import diagnose
+    from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.ingest.traces import TraceOptions
     from gputrace.progress import working
-    from gputrace.render.output import check_targets, terminal_renderer, write
+    from gputrace.render.output import Outputs, terminal_renderer
+    from gputrace.render.provenance import provenance
 
-    check_targets([html, json], force)
+    outputs = Outputs(html, json, markdown, perfetto, tables, charts, calls=calls)
+    outputs.check(force)
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     trace = read_run(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map, options)
+    if redacted:
+        trace = redact(trace)
     with working("diagnosing"):
         diagnosis = diagnose(trace, gap_ms)
-    if json is not None:
-        from gputrace.render.json_report import JsonRenderer
-
-        write(json, JsonRenderer(calls).render(trace, diagnosis))
-    if html is not None:
-        from gputrace.render.html import HtmlRenderer
-
-        write(html, HtmlRenderer().render(trace, diagnosis))
-    if "-" not in (html, json):
+    outputs.write(trace, diagnosis, provenance(redacted_arguments(trace) if redacted else sys.argv[1:]))
+    if not outputs.to_stdout:
         sys.stdout.write(terminal_renderer(color, full).render(trace, diagnosis))

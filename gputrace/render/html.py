@@ -8,26 +8,33 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding, PhaseFinding
+from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding
+from gputrace.analysis.headline import main_cause
+from gputrace.analysis.moments import costliest
 from gputrace.render import units
+from gputrace.render.charts.details import Chart, detail_charts
+from gputrace.render.page import trust
+from gputrace.render.page.axis import Times
+from gputrace.render.page.excerpt import excerpt, excerpts
+from gputrace.render.page.lines import LogLines, wanted_lines
+from gputrace.render.page.sources import call_names, gap_lines, job_spans, phase_lines
+from gputrace.render.page.strips import strips
 from gputrace.render.prospect import notes_of, replay_errors, tightest, whiskers
-from gputrace.render.timeline import Timeline, build_timeline, regime_colours
+from gputrace.render.provenance import Provenance
+from gputrace.render.timeline import Timeline, build_timeline, regime_colours, time_axis
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
 
 _MOST_GAPS = 100
 _MOST_JOBS = 50
-_MOST_TICKS = 80
-_STRIP_WIDTH = 120.0
 # What the page's script finds on its window; the bundle holds Vega, Vega-Lite and Vega-Embed.
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 _STYLES = ("report.css", "timeline.css")
@@ -37,24 +44,42 @@ _PAGE_SCRIPTS = ("page.js",)
 
 @dataclass(frozen=True)
 class HtmlRenderer:
-    """Templates and styles are in `reports/`; the same trace and diagnosis always give the same bytes."""
+    """Templates and styles are in `reports/`; the same trace and diagnosis always give the same bytes.
 
+    `provenance` says how the report was made; without it the page shows the inputs alone.
+    """
+
+    provenance: Provenance | None = None
     extension: str = "html"
 
     def render(self, trace: Trace, diagnosis: Diagnosis) -> str:
         """The page."""
         folder = reports_dir()
         theme: dict[str, Any] = json.loads((folder / "theme.json").read_text(encoding="utf-8"))
-        timeline = build_timeline(trace, diagnosis, theme["colours"])
-        scripts = _scripts(folder / "assets", with_timeline=timeline is not None)
-        page = _environment(folder, theme["colours"]).get_template("report.html.j2")
-        return page.render(
+        drawn = replace(trace, calls=excerpts(trace.calls))
+        timeline = build_timeline(drawn, diagnosis, theme["colours"])
+        charts = {chart.key: chart for chart in detail_charts(trace, diagnosis, theme) if _in_page(chart)}
+        scripts = _scripts(folder / "assets", timeline is not None, bool(charts))
+        axis = timeline.axis if timeline else time_axis(trace, diagnosis)
+        moments = costliest(diagnosis.blame)
+        log = LogLines(trace, axis, wanted_lines(trace, diagnosis, moments, _MOST_GAPS))
+        environment = _environment(folder, theme["colours"])
+        environment.filters.update({"link": log.link, "links": log.links})
+        # What macros need too: they do not see the page's own names.
+        environment.globals.update({"time": Times(axis), "timeline": timeline})
+        return environment.get_template("report.html.j2").render(
             trace=trace,
             diagnosis=diagnosis,
-            timeline=timeline,
-            moment=_Moments(timeline),
-            strips=_strips(trace, diagnosis.phases),
-            calls=_call_names(trace),
+            provenance=self.provenance,
+            moment=Times(axis),
+            moments=moments,
+            log=log,
+            charts=charts,
+            strips=strips(trace, diagnosis.phases),
+            phase_lines=phase_lines(trace),
+            gap_lines=gap_lines(diagnosis),
+            job_spans=job_spans(trace),
+            calls=call_names(trace),
             colours=theme["colours"],
             whiskers=whiskers(diagnosis.what_if),
             replays=replay_errors(diagnosis.what_if),
@@ -62,13 +87,24 @@ class HtmlRenderer:
             tightest=tightest(diagnosis.bounds),
             regime_colours=regime_colours(diagnosis, theme["colours"]),
             verdicts=_by_verdict(diagnosis.hypotheses),
+            cause=main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses),
+            clock_methods=trust.CLOCK_METHODS,
+            clock_meaning=trust.clock_meaning(trace.clock),
+            open_questions=list(trust.open_questions(trace, diagnosis)),
+            threshold_meanings=trust.THRESHOLDS,
+            rests_on=trust.headline_rests_on(diagnosis),
             most_gaps=_MOST_GAPS,
             most_jobs=_MOST_JOBS,
-            data=_page_data(timeline, theme["chart"]),
+            data=_page_data(timeline, charts, theme["chart"]),
             style=_inert(_joined(folder / "assets", _STYLES), "</style"),
             scripts=scripts,
             script_hashes=[_hash(script) for script in scripts],
         )
+
+
+def _in_page(chart: Chart) -> bool:
+    """Whether the page shows a figure; of the others its tables say the same with bars of their own."""
+    return chart.key in ("phase-durations", "bandwidth") or chart.key.startswith("driver-")
 
 
 def _environment(folder: Path, colours: dict[str, Any]) -> Environment:
@@ -93,6 +129,8 @@ def _environment(folder: Path, colours: dict[str, Any]) -> Environment:
         "signed_seconds": units.signed_seconds,
         "known": units.known,
         "speaks": _speaks,
+        "excerpt": excerpt,
+        "threshold": trust.threshold_value,
         "colour": lambda name, kind: colours[kind].get(name, colours["other"]),
     }
     environment.filters.update(filters)
@@ -110,10 +148,10 @@ def _joined(folder: Path, names: tuple[str, ...]) -> str:
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
-def _scripts(folder: Path, with_timeline: bool) -> list[Markup]:
+def _scripts(folder: Path, with_timeline: bool, with_charts: bool) -> list[Markup]:
     """The page's scripts in the order in which they run, each to be admitted by its own hash."""
     own = [_joined(folder, (name,)) for name in (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS]
-    bundle = [vl_convert.javascript_bundle(_BUNDLE)] if with_timeline else []
+    bundle = [vl_convert.javascript_bundle(_BUNDLE)] if with_timeline or with_charts else []
     return [_inert(text, "</script") for text in bundle + own]
 
 
@@ -121,14 +159,16 @@ def _hash(script: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
 
 
-def _page_data(timeline: Timeline | None, chart_theme: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script needs: the panels' specifications, the axis, the charts' colours."""
+def _page_data(timeline: Timeline | None, charts: dict[str, Chart], chart_theme: dict[str, Any]) -> dict[str, Any]:
+    """What the page's scripts need: the panels' and the figures' specifications, the axis, the charts' colours."""
+    specs = {key: _fitted(chart.spec) for key, chart in charts.items()}
     if timeline is None:
-        return {"axis": None, "chart": chart_theme, "figures": []}
+        return {"axis": None, "chart": chart_theme, "charts": specs, "figures": []}
     axis = timeline.axis
     return {
         "axis": {"start_s": axis.start_s, "end_s": axis.end_s, "origin_ms": axis.origin_ns / 1e6, "utc": axis.utc},
         "chart": chart_theme,
+        "charts": specs,
         "figures": [
             {"gpu": figure.gpu, "panels": [{"key": p.key, "kind": p.kind, "spec": p.spec} for p in figure.panels]}
             for figure in timeline.figures
@@ -136,21 +176,9 @@ def _page_data(timeline: Timeline | None, chart_theme: dict[str, Any]) -> dict[s
     }
 
 
-@dataclass(frozen=True)
-class _Moments:
-    """Times as the page writes them."""
-
-    timeline: Timeline | None
-
-    def seconds(self, time_ns: int) -> float | None:
-        """Seconds since the axis' zero; None where there is no axis."""
-        return self.timeline.axis.seconds(time_ns) if self.timeline else None
-
-    def utc(self, time_ns: int | None) -> str | None:
-        """The time of day in UTC; None where the log is not on the wall clock."""
-        if time_ns is None or self.timeline is None or not self.timeline.axis.utc:
-            return None
-        return units.utc(time_ns)
+def _fitted(spec: dict[str, Any]) -> dict[str, Any]:
+    """The figure as wide as its place in the page."""
+    return {**spec, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
 
 
 def _by_verdict(findings: tuple[HypothesisFinding, ...]) -> dict[str, list[HypothesisFinding]]:
@@ -162,39 +190,3 @@ def _by_verdict(findings: tuple[HypothesisFinding, ...]) -> dict[str, list[Hypot
 
 def _speaks(evidence: tuple[Evidence, ...], supports: bool) -> list[Evidence]:
     return [item for item in evidence if item.supports is supports]
-
-
-def _call_names(trace: Trace) -> dict[int, str]:
-    """What a call is, in words, by its number."""
-    named = {}
-    for call, worker, partition in trace.calls.select("call", "worker", "partition").iter_rows():
-        parts = [
-            f"{word} {value}" for word, value in (("worker", worker), ("partition", partition)) if value is not None
-        ]
-        named[int(call)] = f"call {call}" + (f" ({', '.join(parts)})" if parts else "")
-    return named
-
-
-def _strips(trace: Trace, phases: tuple[PhaseFinding, ...]) -> dict[str, dict[str, Any]]:
-    """For each kind of phase its strip: a tick a call (at most 80, evenly over the ranks), from 0 to the longest."""
-    calls = trace.calls.filter("complete").select("call")
-    durations = trace.phases.join(calls, on="call", how="semi").drop_nulls("duration_ms")
-    strips = {}
-    for phase in phases:
-        if phase.max_ms <= 0:
-            continue
-        values = durations.filter(pl.col("name") == phase.name)["duration_ms"].sort()
-        step = max(1.0, values.len() / _MOST_TICKS)
-        chosen = [values[int(i * step)] for i in range(int(values.len() / step))]
-
-        def place(value: float, longest: float = phase.max_ms) -> float:
-            return round(1 + (_STRIP_WIDTH - 2) * min(value / longest, 1.0), 1)
-
-        strips[phase.name] = {
-            "ticks": sorted({place(value) for value in chosen}),
-            "low": place(phase.p5_ms),
-            "median": place(phase.median_ms),
-            "high": place(phase.p95_ms),
-            "width": _STRIP_WIDTH,
-        }
-    return strips

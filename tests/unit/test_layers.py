@@ -109,6 +109,10 @@ def test_drawing_libraries_are_used_where_html_is_made() -> None:
     assert {file for file in users_of("vl_convert") if not file.startswith("render/")} == set()
 
 
+def test_perfetto_is_used_where_its_packets_are_written() -> None:
+    assert users_of("perfetto", "google") == {"render/perfetto/events.py"}
+
+
 def test_only_the_live_screen_uses_textual() -> None:
     assert users_of("textual") == {"live/app.py", "live/view.py"}
 
@@ -133,7 +137,20 @@ def loaded_by(statement: str) -> set[str]:
     return set(ran.stdout.split())
 
 
-HEAVY = {"textual", "polars", "numpy", "scipy", "altair", "jinja2", "vl_convert", "pynvml", "ruptures", "zstandard"}
+HEAVY = {
+    "textual",
+    "polars",
+    "numpy",
+    "scipy",
+    "altair",
+    "jinja2",
+    "vl_convert",
+    "pynvml",
+    "ruptures",
+    "zstandard",
+    "perfetto",
+    "google",
+}
 
 
 def test_the_command_line_loads_no_heavy_library() -> None:
@@ -159,4 +176,4 @@ def test_the_sampler_loads_the_standard_library_alone() -> None:
 
 def test_a_diagnosis_loads_no_drawing_library() -> None:
     loaded = loaded_by("import gputrace; gputrace.load; gputrace.analyze")
-    assert loaded & {"altair", "jinja2", "vl_convert", "ruptures"} == set()
+    assert loaded & {"altair", "jinja2", "vl_convert", "ruptures", "perfetto", "google"} == set()
