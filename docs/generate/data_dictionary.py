@@ -1,16 +1,10 @@
-"""Writes docs/data-dictionary.md from the schemas; a test checks that it was done.
-
-python docs/make_data_dictionary.py
-"""
-
-from pathlib import Path
+"""docs/data-dictionary.md, from the schemas of the frames."""
 
 from gputrace.schema import FRAMES
 
-TARGET = Path(__file__).with_name("data-dictionary.md")
 HEAD = """# Data dictionary
 
-The frames of a `gputrace.Trace` (made by `docs/make_data_dictionary.py` from `gputrace/schema.py`). Times are integer
+The frames of a `gputrace.Trace` (made by `make docs-generated` from `gputrace/schema.py`). Times are integer
 Unix nanoseconds; where the log could not be put on the wall clock (`clock.method` is `none`), they count from the
 engine's start. A null means unknown, never zero.
 """
@@ -24,8 +18,3 @@ def dictionary() -> str:
         parts.append(f"\n## {frame.name}\n\n{meaning}.\n\n| column | type | meaning |\n|---|---|---|\n")
         parts.extend(f"| `{name}` | {column.dtype} | {column.meaning} |\n" for name, column in frame.columns.items())
     return "".join(parts)
-
-
-if __name__ == "__main__":
-    TARGET.write_text(dictionary(), encoding="utf-8")
-    print(f"Wrote {TARGET}")
