@@ -4,6 +4,7 @@ import ast
 import importlib
 import pkgutil
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,7 @@ from gputrace.analysis import hypotheses, signs, thresholds
 _ROOM = "gputrace.analysis."
 
 
+@cache
 def constants() -> dict[str, float]:
     """Every number that a module of the thresholds, hypotheses or signs defines, by `module.NAME`."""
     found = {f"thresholds.Thresholds.{field.name}": float(field.default) for field in fields(thresholds.Thresholds)}  # type: ignore[arg-type]
