@@ -158,3 +158,11 @@ def test_every_section_of_the_page_is_explained() -> None:
     text = (DOCS / "reading-the-report.md").read_text()
     assert len(titles) >= 10
     assert sorted(title for title in titles if f"## {title.strip()}\n" not in text) == []
+
+
+def test_links_of_the_pages_outside_the_manual_lead_somewhere() -> None:
+    for page in (
+        ROOT / name for name in ("README.md", "CONTRIBUTING.md", "parsers/README.md", "sample_logs/README.md")
+    ):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            assert "://" in target or (page.parent / target).exists(), (page.name, target)
