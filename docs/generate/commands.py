@@ -53,9 +53,10 @@ def help_text(words: str) -> str:
 def page() -> str:
     """The document."""
     parts = [HEAD]
-    for words, _ in commands():
+    for words, command in commands():
         parts.append(f"\n## {words}\n\n```text\n{help_text(words)}\n```\n")
-        examples = EXAMPLES.get(words, ())
+        # Help that has examples of its own needs no others.
+        examples = () if command.epilog else EXAMPLES.get(words, ())
         if examples:
             width = min(max(len(line) for line, _ in examples), 72)
             parts.append("\n```sh\n" + "".join(f"{line:{width}}  # {why}\n" for line, why in examples) + "```\n")
