@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint bench browser standin clean
+.PHONY: demo test lint bench browser standin docs docs-generated screenshots clean
 
 demo: $(STAMP)
 	$(BIN)/gputrace report sample_logs/h200-pageable --html demo-report.html --force
@@ -17,6 +17,20 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The manual, in docs/_build/html; a broken link is an error. Nothing is fetched.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html in a browser."
+
+# The pages that are made from the code, and what the pages show of real commands.
+docs-generated: $(STAMP)
+	$(BIN)/python -m docs.generate
+	GPUTRACE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/docs
+
+# The pictures of the README, drawn anew.
+screenshots: $(STAMP) browser
+	$(BIN)/python -m docs.screenshots
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.ingest
@@ -39,4 +53,4 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) dist build demo-report.html
+	rm -rf $(VENV) dist build docs/_build demo-report.html

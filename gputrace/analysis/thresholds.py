@@ -1,6 +1,6 @@
 """Every threshold that a conclusion rests on, in one value, so that a report can vary them.
 
-`docs/definitions.md` says what each is for and where it comes from.
+`docs/verdicts.md` says what each is for and where it comes from (`docs/generate/verdicts.toml`).
 """
 
 from dataclasses import dataclass, replace

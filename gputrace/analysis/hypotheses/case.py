@@ -186,7 +186,7 @@ class Case:
         )
 
     def _confidence(self, verdict: Verdict, evidence: list[Evidence], decided: "Decided") -> float:
-        """How firmly the verdict stands, 0..1: a product, not a probability; `docs/definitions.md` has the meaning.
+        """How firmly the verdict stands, 0..1: a product, not a probability; `docs/verdicts.md` has the meaning.
 
         What the measurement is worth x how far the deciding number is from its threshold (1/2 at it, half as far from
         1 with every doubling) x observations, by Laplace's (n + 1) / (n + 2) x how much of the evidence agrees.

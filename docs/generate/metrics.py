@@ -1,18 +1,12 @@
-"""Writes docs/metrics.md from the metrics of the exporter; a test checks that it was done.
-
-python docs/make_metrics.py
-"""
-
-from pathlib import Path
+"""docs/metrics.md, from the metrics of the exporter."""
 
 from gputrace.live.exporter import DEFAULT_PERIOD_S, QUIET_S
 from gputrace.live.metrics import CLOCK_METHODS, PHASE_BUCKETS_S, Metrics
 from gputrace.live.tally import LEAD_NS, MOST_KEPT_NS, PATIENCE_NS
 
-TARGET = Path(__file__).with_name("metrics.md")
 HEAD = f"""# Metrics
 
-What `gputrace export CAPTURE` serves (made by `docs/make_metrics.py` from `gputrace/live/metrics.py`). Words are those
+What `gputrace export CAPTURE` serves (made by `make docs-generated` from `gputrace/live/metrics.py`). Words are those
 of [definitions.md](definitions.md); how to set it up is in [deploy](deploy/README.md).
 
 ## How it counts
@@ -59,8 +53,3 @@ def table() -> str:
         for metric in sorted(Metrics().described, key=lambda metric: metric.name)
     ]
     return HEAD + "".join(rows)
-
-
-if __name__ == "__main__":
-    TARGET.write_text(table(), encoding="utf-8")
-    print(f"Wrote {TARGET}")

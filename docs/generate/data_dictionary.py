@@ -1,19 +1,13 @@
-"""Writes docs/data-dictionary.md from the schemas; a test checks that it was done.
-
-python docs/make_data_dictionary.py
-"""
-
-from pathlib import Path
+"""docs/data-dictionary.md, from the schemas of the frames."""
 
 from gputrace.analysis.tables import TABLES
 from gputrace.render.tables import data_dictionary
 from gputrace.schema import DIAGNOSIS_FRAMES, FRAMES
 
-TARGET = Path(__file__).with_name("data-dictionary.md")
 HEAD = """# Data dictionary
 
 The frames of a `gputrace.Trace` (`marks` to `copies`) and of a `gputrace.Diagnosis` (`states`, `blame`, `call_bytes`),
-and findings as tables (`*_table`); made by `docs/make_data_dictionary.py` from `gputrace/schema.py` and
+and findings as tables (`*_table`); made by `make docs-generated` from `gputrace/schema.py` and
 `gputrace/analysis/tables.py`. Times are integer Unix nanoseconds; where the log could not be put on the wall clock
 (`clock.method` is `none`), they count from the engine's start. A null means unknown, never zero.
 """
@@ -22,8 +16,3 @@ and findings as tables (`*_table`); made by `docs/make_data_dictionary.py` from 
 def dictionary() -> str:
     """The document."""
     return HEAD + data_dictionary(FRAMES + DIAGNOSIS_FRAMES + TABLES)
-
-
-if __name__ == "__main__":
-    TARGET.write_text(dictionary(), encoding="utf-8")
-    print(f"Wrote {TARGET}")
