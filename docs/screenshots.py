@@ -117,7 +117,7 @@ def _png(picture: bytes) -> bytes:
 
 
 def _of_the_terminal(trace: Trace, diagnosis: Diagnosis) -> dict[str, bytes]:
-    lines = TextRenderer(80, color=True).render(trace, diagnosis).splitlines()[:_LINES]
+    lines = TextRenderer(80, "256", full=False).render(trace, diagnosis).splitlines()[:_LINES]
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi("\n".join(lines)))
     report = console.export_svg(title=f"gputrace report {SAMPLE}", unique_id="report")

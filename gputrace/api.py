@@ -132,8 +132,8 @@ def report(trace: Trace, diagnosis: Diagnosis, form: str = "html") -> str:
     Parameters:
         trace: a run.
         diagnosis: what `analyze` made of it.
-        form: html (one page that needs nothing else), json (the contract of the command line), markdown (for an issue or
-            a chat) or text.
+        form: html (one page that needs nothing else), json (the contract of the command line), markdown (for an issue
+            or a chat) or text.
 
     Raises `UsageError` for another form.
     """

@@ -29,7 +29,7 @@ def page() -> str:
 
 def _head() -> str:
     supported = constants()["thresholds.Thresholds.supported_share"]
-    names = ", ".join(f"`{name}`" for name in dict.fromkeys(key.split(" x ")[0] for key in Thresholds().variations()))
+    names = ", ".join(f"`{name}`" for name in dict.fromkeys(name for name, _ in Thresholds().variations()))
     return f"""# How each verdict is reached
 
 Made by `make docs-generated`: titles, knobs and every number are read from the code, the explanations stand beside it.
