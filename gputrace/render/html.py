@@ -19,6 +19,7 @@ from markupsafe import Markup
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.moments import costliest
+from gputrace.analysis.pipeline.busy import IN_WORDS
 from gputrace.render import units
 from gputrace.render.charts.details import Chart, detail_charts
 from gputrace.render.page import trust
@@ -130,6 +131,7 @@ def _environment(folder: Path, colours: dict[str, Any]) -> Environment:
         "known": units.known,
         "speaks": _speaks,
         "excerpt": excerpt,
+        "resource": lambda name: IN_WORDS.get(name, name),
         "threshold": trust.threshold_value,
         "colour": lambda name, kind: colours[kind].get(name, colours["other"]),
     }
