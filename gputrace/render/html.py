@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding
 from gputrace.analysis.headline import main_cause
-from gputrace.analysis.moments import costliest
+from gputrace.analysis.moments import Moment, costliest
 from gputrace.analysis.pipeline.busy import IN_WORDS
 from gputrace.render import units
 from gputrace.render.charts.details import Chart, detail_charts
@@ -36,6 +36,7 @@ from gputrace.trace import Trace
 
 _MOST_GAPS = 100
 _MOST_JOBS = 50
+_LEAST_MOMENT_S = 0.05
 # What the page's script finds on its window; the bundle holds Vega, Vega-Lite and Vega-Embed.
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 _STYLES = ("report.css", "timeline.css")
@@ -62,7 +63,7 @@ class HtmlRenderer:
         charts = {chart.key: chart for chart in detail_charts(trace, diagnosis, theme) if _in_page(chart)}
         scripts = _scripts(folder / "assets", timeline is not None, bool(charts))
         axis = timeline.axis if timeline else time_axis(trace, diagnosis)
-        moments = costliest(diagnosis.blame)
+        moments = _weighty(costliest(diagnosis.blame))
         log = LogLines(trace, axis, wanted_lines(trace, diagnosis, moments, _MOST_GAPS))
         environment = _environment(folder, theme["colours"])
         environment.filters.update({"link": log.link, "links": log.links})
@@ -101,6 +102,12 @@ class HtmlRenderer:
             scripts=scripts,
             script_hashes=[_hash(script) for script in scripts],
         )
+
+
+def _weighty(moments: dict[str, tuple[Moment, ...]]) -> dict[str, tuple[Moment, ...]]:
+    """Those that a reader could see in the timeline at all."""
+    kept = {cause: tuple(item for item in own if item.lost_s >= _LEAST_MOMENT_S) for cause, own in moments.items()}
+    return {cause: own for cause, own in kept.items() if own}
 
 
 def _in_page(chart: Chart) -> bool:
