@@ -20,7 +20,7 @@ from markupsafe import Markup
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding, PhaseFinding
 from gputrace.render import units
 from gputrace.render.prospect import notes_of, replay_errors, tightest, whiskers
-from gputrace.render.timeline import Timeline, build_timeline, regime_colours
+from gputrace.render.timeline import Timeline, build_timeline, page_data, regime_colours
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
 
@@ -31,8 +31,9 @@ _STRIP_WIDTH = 120.0
 # What the page's script finds on its window; the bundle holds Vega, Vega-Lite and Vega-Embed.
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 _STYLES = ("report.css", "timeline.css")
-_TIMELINE_SCRIPTS = ("timeline.js",)
-_PAGE_SCRIPTS = ("page.js",)
+# Each entry is one script, whose files share their names.
+_TIMELINE_SCRIPTS = (("store.js", "drawing.js", "telling.js", "selection.js", "timeline.js"),)
+_PAGE_SCRIPTS = (("page.js",),)
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ class HtmlRenderer:
             tightest=tightest(diagnosis.bounds),
             regime_colours=regime_colours(diagnosis, theme["colours"]),
             verdicts=_by_verdict(diagnosis.hypotheses),
+            shaded_causes={gap.cause for gap in diagnosis.gaps.list},
             most_gaps=_MOST_GAPS,
             most_jobs=_MOST_JOBS,
-            data=_page_data(timeline, theme["chart"]),
+            data=page_data(timeline, theme),
             style=_inert(_joined(folder / "assets", _STYLES), "</style"),
             scripts=scripts,
             script_hashes=[_hash(script) for script in scripts],
@@ -112,28 +114,14 @@ def _joined(folder: Path, names: tuple[str, ...]) -> str:
 
 def _scripts(folder: Path, with_timeline: bool) -> list[Markup]:
     """The page's scripts in the order in which they run, each to be admitted by its own hash."""
-    own = [_joined(folder, (name,)) for name in (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS]
+    files = (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS
+    own = [f'(() => {{\n"use strict";\n{_joined(folder, names)}}})();\n' for names in files]
     bundle = [vl_convert.javascript_bundle(_BUNDLE)] if with_timeline else []
     return [_inert(text, "</script") for text in bundle + own]
 
 
 def _hash(script: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
-
-
-def _page_data(timeline: Timeline | None, chart_theme: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script needs: the panels' specifications, the axis, the charts' colours."""
-    if timeline is None:
-        return {"axis": None, "chart": chart_theme, "figures": []}
-    axis = timeline.axis
-    return {
-        "axis": {"start_s": axis.start_s, "end_s": axis.end_s, "origin_ms": axis.origin_ns / 1e6, "utc": axis.utc},
-        "chart": chart_theme,
-        "figures": [
-            {"gpu": figure.gpu, "panels": [{"key": p.key, "kind": p.kind, "spec": p.spec} for p in figure.panels]}
-            for figure in timeline.figures
-        ],
-    }
 
 
 @dataclass(frozen=True)
