@@ -20,7 +20,6 @@ function chartConfig(dark) {
   const colours = report.chart[dark ? "dark" : "light"];
   return {
     ...colours,
-    aria: false, // the place has a name; its points are in the table
     font: getComputedStyle(document.body).fontFamily,
     axis: { ...colours.axis, labelFontSize: 11, titleFontWeight: "normal", grid: true, labelPadding: 6, labelLimit: 130 },
     view: { stroke: null },
@@ -30,7 +29,10 @@ function chartConfig(dark) {
 function draw(place, dark = darkMode.matches) {
   const before = drawn.get(place);
   if (before && before.dark === dark) return before.done;
-  const done = vegaEmbed(place, report.charts[place.dataset.chart], {
+  const drawing = document.createElement("div");
+  drawing.setAttribute("aria-hidden", "true"); // the place around it has a name
+  place.replaceChildren(drawing);
+  const done = vegaEmbed(drawing, report.charts[place.dataset.chart], {
     actions: false,
     ast: true, // expressions are interpreted: the page's policy forbids eval
     config: chartConfig(dark),
