@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding
 from gputrace.analysis.headline import main_cause
-from gputrace.analysis.moments import costliest
+from gputrace.analysis.moments import Moment, costliest
+from gputrace.analysis.pipeline.busy import IN_WORDS
 from gputrace.render import units
 from gputrace.render.charts.details import Chart, detail_charts
 from gputrace.render.page import trust
@@ -29,17 +30,19 @@ from gputrace.render.page.sources import call_names, gap_lines, job_spans, phase
 from gputrace.render.page.strips import strips
 from gputrace.render.prospect import notes_of, replay_errors, tightest, whiskers
 from gputrace.render.provenance import Provenance
-from gputrace.render.timeline import Timeline, build_timeline, regime_colours, time_axis
+from gputrace.render.timeline import build_timeline, page_data, regime_colours, time_axis
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
 
 _MOST_GAPS = 100
 _MOST_JOBS = 50
+_LEAST_MOMENT_S = 0.05
 # What the page's script finds on its window; the bundle holds Vega, Vega-Lite and Vega-Embed.
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 _STYLES = ("report.css", "timeline.css")
-_TIMELINE_SCRIPTS = ("timeline.js",)
-_PAGE_SCRIPTS = ("page.js",)
+# Each entry is one script, whose files share their names.
+_TIMELINE_SCRIPTS = (("store.js", "drawing.js", "telling.js", "selection.js", "timeline.js"),)
+_PAGE_SCRIPTS = (("page.js",),)
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class HtmlRenderer:
         charts = {chart.key: chart for chart in detail_charts(trace, diagnosis, theme) if _in_page(chart)}
         scripts = _scripts(folder / "assets", timeline is not None, bool(charts))
         axis = timeline.axis if timeline else time_axis(trace, diagnosis)
-        moments = costliest(diagnosis.blame)
+        moments = _weighty(costliest(diagnosis.blame))
         log = LogLines(trace, axis, wanted_lines(trace, diagnosis, moments, _MOST_GAPS))
         environment = _environment(folder, theme["colours"])
         environment.filters.update({"link": log.link, "links": log.links})
@@ -93,13 +96,20 @@ class HtmlRenderer:
             open_questions=list(trust.open_questions(trace, diagnosis)),
             threshold_meanings=trust.THRESHOLDS,
             rests_on=trust.headline_rests_on(diagnosis),
+            shaded_causes={gap.cause for gap in diagnosis.gaps.list},
             most_gaps=_MOST_GAPS,
             most_jobs=_MOST_JOBS,
-            data=_page_data(timeline, charts, theme["chart"]),
+            data={**page_data(timeline, theme), "chart": theme["chart"], "charts": _fitted(charts)},
             style=_inert(_joined(folder / "assets", _STYLES), "</style"),
             scripts=scripts,
             script_hashes=[_hash(script) for script in scripts],
         )
+
+
+def _weighty(moments: dict[str, tuple[Moment, ...]]) -> dict[str, tuple[Moment, ...]]:
+    """Those that a reader could see in the timeline at all."""
+    kept = {cause: tuple(item for item in own if item.lost_s >= _LEAST_MOMENT_S) for cause, own in moments.items()}
+    return {cause: own for cause, own in kept.items() if own}
 
 
 def _in_page(chart: Chart) -> bool:
@@ -130,6 +140,7 @@ def _environment(folder: Path, colours: dict[str, Any]) -> Environment:
         "known": units.known,
         "speaks": _speaks,
         "excerpt": excerpt,
+        "resource": lambda name: IN_WORDS.get(name, name),
         "threshold": trust.threshold_value,
         "colour": lambda name, kind: colours[kind].get(name, colours["other"]),
     }
@@ -150,7 +161,8 @@ def _joined(folder: Path, names: tuple[str, ...]) -> str:
 
 def _scripts(folder: Path, with_timeline: bool, with_charts: bool) -> list[Markup]:
     """The page's scripts in the order in which they run, each to be admitted by its own hash."""
-    own = [_joined(folder, (name,)) for name in (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS]
+    files = (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS
+    own = [f'(() => {{\n"use strict";\n{_joined(folder, names)}}})();\n' for names in files]
     bundle = [vl_convert.javascript_bundle(_BUNDLE)] if with_timeline or with_charts else []
     return [_inert(text, "</script") for text in bundle + own]
 
@@ -159,26 +171,10 @@ def _hash(script: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
 
 
-def _page_data(timeline: Timeline | None, charts: dict[str, Chart], chart_theme: dict[str, Any]) -> dict[str, Any]:
-    """What the page's scripts need: the panels' and the figures' specifications, the axis, the charts' colours."""
-    specs = {key: _fitted(chart.spec) for key, chart in charts.items()}
-    if timeline is None:
-        return {"axis": None, "chart": chart_theme, "charts": specs, "figures": []}
-    axis = timeline.axis
-    return {
-        "axis": {"start_s": axis.start_s, "end_s": axis.end_s, "origin_ms": axis.origin_ns / 1e6, "utc": axis.utc},
-        "chart": chart_theme,
-        "charts": specs,
-        "figures": [
-            {"gpu": figure.gpu, "panels": [{"key": p.key, "kind": p.kind, "spec": p.spec} for p in figure.panels]}
-            for figure in timeline.figures
-        ],
-    }
-
-
-def _fitted(spec: dict[str, Any]) -> dict[str, Any]:
-    """The figure as wide as its place in the page."""
-    return {**spec, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+def _fitted(charts: dict[str, Chart]) -> dict[str, dict[str, Any]]:
+    """The figures' specifications, each as wide as its place in the page."""
+    fit = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return {key: {**chart.spec, **fit} for key, chart in charts.items()}
 
 
 def _by_verdict(findings: tuple[HypothesisFinding, ...]) -> dict[str, list[HypothesisFinding]]:

@@ -1,75 +1,73 @@
 // The page around the timeline: what is folded opens when it is wanted, figures are drawn when they come into view.
 // Everything on it is plain HTML and works without this; the numbers of a figure are in a table beside it.
-(() => {
-  "use strict";
-
-  // A link to something folded opens what it is folded into.
-  function unfold() {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const folded = target && target.closest("details");
-    if (folded && !folded.open) {
-      folded.open = true;
-      target.scrollIntoView();
-    }
+// A link to something folded opens what it is folded into.
+function unfold() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const folded = target && target.closest("details");
+  if (folded && !folded.open) {
+    folded.open = true;
+    target.scrollIntoView();
   }
-  addEventListener("hashchange", unfold);
+}
+addEventListener("hashchange", unfold);
 
-  const report = JSON.parse(document.getElementById("report-data").textContent);
-  const places = [...document.querySelectorAll("[data-chart]")];
-  const darkMode = matchMedia("(prefers-color-scheme: dark)");
-  const drawn = new Map(); // place to {dark, done}
+const report = JSON.parse(document.getElementById("report-data").textContent);
+const places = [...document.querySelectorAll("[data-chart]")];
+const darkMode = matchMedia("(prefers-color-scheme: dark)");
+const drawn = new Map(); // place to {dark, done}
 
-  function chartConfig(dark) {
-    const colours = report.chart[dark ? "dark" : "light"];
-    return {
-      ...colours,
-      aria: false, // the place has a name; its points are in the table
-      font: getComputedStyle(document.body).fontFamily,
-      axis: { ...colours.axis, labelFontSize: 11, titleFontWeight: "normal", grid: true, labelPadding: 6, labelLimit: 130 },
-      view: { stroke: null },
-    };
-  }
-
-  function draw(place, dark = darkMode.matches) {
-    const before = drawn.get(place);
-    if (before && before.dark === dark) return before.done;
-    const done = vegaEmbed(place, report.charts[place.dataset.chart], {
-      actions: false,
-      ast: true, // expressions are interpreted: the page's policy forbids eval
-      config: chartConfig(dark),
-      defaultStyle: false,
-      renderer: "svg",
-      tooltip: { disableDefaultStyle: false, theme: "custom" },
-    });
-    drawn.set(place, { dark, done });
-    return done;
-  }
-
-  const coming = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) {
-        if (!entry.isIntersecting) continue;
-        coming.unobserve(entry.target);
-        draw(entry.target);
-      }
-    },
-    { rootMargin: "400px" },
-  );
-  places.forEach((place) => coming.observe(place));
-  darkMode.addEventListener("change", () => [...drawn.keys()].forEach((place) => draw(place)));
-
-  // Paper is white, and shows everything.
-  addEventListener("beforeprint", () => {
-    document.querySelectorAll("details").forEach((item) => (item.open = true));
-    places.forEach((place) => draw(place, false));
-  });
-  addEventListener("afterprint", () => places.forEach((place) => draw(place)));
-
-  unfold();
-  // Without a timeline there is nothing to wait for.
-  window.gputrace ??= { ready: Promise.resolve() };
-  window.gputrace.figures = {
-    get drawn() { return [...drawn.keys()].map((place) => place.dataset.chart); },
-    drawAll: () => Promise.all(places.map((place) => draw(place))).then(() => {}),
+function chartConfig(dark) {
+  const colours = report.chart[dark ? "dark" : "light"];
+  return {
+    ...colours,
+    font: getComputedStyle(document.body).fontFamily,
+    axis: { ...colours.axis, labelFontSize: 11, titleFontWeight: "normal", grid: true, labelPadding: 6, labelLimit: 130 },
+    view: { stroke: null },
   };
-})();
+}
+
+function draw(place, dark = darkMode.matches) {
+  const before = drawn.get(place);
+  if (before && before.dark === dark) return before.done;
+  const drawing = document.createElement("div");
+  drawing.setAttribute("aria-hidden", "true"); // the place around it has a name
+  place.replaceChildren(drawing);
+  const done = vegaEmbed(drawing, report.charts[place.dataset.chart], {
+    actions: false,
+    ast: true, // expressions are interpreted: the page's policy forbids eval
+    config: chartConfig(dark),
+    defaultStyle: false,
+    renderer: "svg",
+    tooltip: { disableDefaultStyle: false, theme: "custom" },
+  });
+  drawn.set(place, { dark, done });
+  return done;
+}
+
+const coming = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      coming.unobserve(entry.target);
+      draw(entry.target);
+    }
+  },
+  { rootMargin: "400px" },
+);
+places.forEach((place) => coming.observe(place));
+darkMode.addEventListener("change", () => [...drawn.keys()].forEach((place) => draw(place)));
+
+// Paper is white, and shows everything.
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach((item) => (item.open = true));
+  places.forEach((place) => draw(place, false));
+});
+addEventListener("afterprint", () => places.forEach((place) => draw(place)));
+
+unfold();
+// Without a timeline there is nothing to wait for.
+window.gputrace ??= { ready: Promise.resolve() };
+window.gputrace.figures = {
+  get drawn() { return [...drawn.keys()].map((place) => place.dataset.chart); },
+  drawAll: () => Promise.all(places.map((place) => draw(place))).then(() => {}),
+};

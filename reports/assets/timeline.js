@@ -1,241 +1,309 @@
-// Draws the timeline's panels and moves them together.
-(() => {
-  "use strict";
+// The timeline's behaviour: one span of time for all panels, moved by mouse, touch, keys and links.
+const stacks = [...document.querySelectorAll(".figure-stack")];
+const smallestSpan = 0.005;
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
-  const report = JSON.parse(document.getElementById("report-data").textContent);
-  const stacks = [...document.querySelectorAll(".figure-stack")];
-  const darkMode = matchMedia("(prefers-color-scheme: dark)");
-  const axis = report.axis;
-  const full = axis ? [axis.start_s, axis.end_s] : [0, 1];
-  const smallestSpan = 0.005;
+let domain = full;
+let highlight = null;
+let chosen = null; // {from, to, gpu}; gpu null is all of them
+let selecting = false;
+let pending = null;
+let summing = null;
 
-  let domain = full;
-  let highlight = null;
-  let drawn = []; // {stack, element, embedded, view}, one for each panel
-  let pending = null;
+const panels = report.figures.flatMap((figure) => figure.panels.map((told) => new Panel(figure, told, point)));
+const figureOf = (stack) => report.figures.find((figure) => String(figure.gpu) === stack.dataset.gpu);
+const panelsOf = (stack) => panels.filter((panel) => panel.stack === stack);
+const drawnIn = (stack) => panelsOf(stack).find((panel) => panel.view);
 
-  function chartConfig() {
-    const colours = report.chart[darkMode.matches ? "dark" : "light"];
-    const font = getComputedStyle(document.body).fontFamily;
-    return {
-      ...colours,
-      font,
-      axis: { ...colours.axis, labelFontSize: 11, grid: true, labelPadding: 6 },
-      view: { stroke: null },
-    };
-  }
-
-  async function draw() {
-    drawn.forEach((item) => item.embedded.finalize());
-    const wanted = report.figures.flatMap((figure) => figure.panels);
-    drawn = await Promise.all(
-      wanted.map(async (panel) => {
-        const element = document.getElementById(panel.key);
-        const embedded = await vegaEmbed(element, panel.spec, {
-          actions: false,
-          ast: true, // expressions are interpreted: the page's policy forbids eval
-          config: chartConfig(),
-          defaultStyle: false,
-          renderer: "canvas",
-          tooltip: { disableDefaultStyle: false, theme: "custom" },
-        });
-        return { stack: element.closest(".figure-stack"), element, embedded, view: embedded.view };
-      }),
-    );
-    await show();
-  }
-
-  // One frame of movement at most is under way; later wishes are folded into the next.
-  function show() {
-    pending ??= new Promise((resolve) => {
-      requestAnimationFrame(async () => {
-        pending = null;
-        await Promise.all(drawn.map((item) => item.view.signal("domain_s", domain).runAsync()));
-        stacks.forEach(placeBand);
-        resolve();
-      });
+// One frame of movement at most is under way; later wishes are folded into the next.
+function show() {
+  pending ??= new Promise((resolve) => {
+    requestAnimationFrame(async () => {
+      pending = null;
+      await Promise.all(panels.filter((panel) => panel.near || !panel.shown).map((panel) => panel.move(domain)));
+      stacks.forEach(placeBands);
+      resolve();
     });
-    return pending;
-  }
-
-  function zoom(from, to) {
-    const span = Math.min(Math.max(to - from, smallestSpan), full[1] - full[0]);
-    const middle = (from + to) / 2;
-    const start = Math.min(Math.max(middle - span / 2, full[0]), full[1] - span);
-    domain = [start, start + span];
-    return show();
-  }
-
-  function scale(factor, around = (domain[0] + domain[1]) / 2) {
-    const share = (around - domain[0]) / (domain[1] - domain[0]);
-    const span = Math.min(Math.max((domain[1] - domain[0]) * factor, smallestSpan), full[1] - full[0]);
-    return zoom(around - share * span, around + (1 - share) * span);
-  }
-
-  const shift = (share) => {
-    const by = share * (domain[1] - domain[0]);
-    const allowed = Math.min(Math.max(by, full[0] - domain[0]), full[1] - domain[1]);
-    return zoom(domain[0] + allowed, domain[1] + allowed);
-  };
-
-  function reset() {
-    highlight = null;
-    domain = full;
-    return show();
-  }
-
-  // Where a panel's plot lies in its stack, in CSS pixels.
-  function plot(stack) {
-    const item = drawn.find((candidate) => candidate.stack === stack);
-    if (!item) return null;
-    const box = item.element.getBoundingClientRect();
-    const left = box.left + item.view.padding().left + item.view.origin()[0];
-    return { left, width: item.view.width(), inStack: left - stack.getBoundingClientRect().left };
-  }
-
-  function timeAt(stack, clientX) {
-    const area = plot(stack);
-    if (!area) return null;
-    const share = (clientX - area.left) / area.width;
-    return share < 0 || share > 1 ? null : domain[0] + share * (domain[1] - domain[0]);
-  }
-
-  function placeBand(stack) {
-    const band = stack.querySelector(".band");
-    const area = plot(stack);
-    const [from, to] = highlight ?? [0, 0];
-    band.hidden = !highlight || !area || to < domain[0] || from > domain[1];
-    if (band.hidden) return;
-    const x = (time) => ((Math.min(Math.max(time, domain[0]), domain[1]) - domain[0]) / (domain[1] - domain[0])) * area.width;
-    band.style.left = `${area.inStack + x(from)}px`;
-    band.style.width = `${Math.max(x(to) - x(from), 1)}px`;
-  }
-
-  // The last value at or before a time; null in a hole.
-  function valueAt(rows, time) {
-    let low = 0;
-    let high = rows.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (rows[middle].time_s <= time) low = middle + 1;
-      else high = middle;
-    }
-    return low ? rows[low - 1].value : null;
-  }
-
-  const seriesOf = new Map();
-  for (const figure of report.figures) {
-    const series = {};
-    for (const panel of figure.panels) {
-      for (const row of panel.spec.datasets.series ?? []) {
-        (series[row.series ?? "SMs"] ??= []).push(row);
-      }
-    }
-    seriesOf.set(String(figure.gpu), series);
-  }
-
-  function readout(stack, time) {
-    const parts = [`${time.toFixed(3)} s`];
-    if (axis.utc) parts.push(new Date(axis.origin_ms + time * 1000).toISOString().slice(11, 23) + " UTC");
-    for (const [name, rows] of Object.entries(seriesOf.get(stack.dataset.gpu))) {
-      const value = valueAt(rows, time);
-      const text = value === null ? "unknown" : name === "SMs" ? `${Math.round(value * 100)}%` : `${value.toFixed(2)} GB/s`;
-      parts.push(`${name} ${text}`);
-    }
-    document.getElementById("readout").textContent = parts.join(" · ");
-  }
-
-  function moveCrosshairs(from, clientX) {
-    const time = from && timeAt(from, clientX);
-    for (const stack of stacks) {
-      const hair = stack.querySelector(".crosshair");
-      const area = plot(stack);
-      hair.hidden = time === null || time === undefined || !area;
-      if (!hair.hidden) hair.style.left = `${area.inStack + ((time - domain[0]) / (domain[1] - domain[0])) * area.width}px`;
-    }
-    if (time !== null && time !== undefined) readout(from, time);
-  }
-
-  function listen(stack) {
-    let drag = null;
-    stack.addEventListener("wheel", (event) => {
-      const around = timeAt(stack, event.clientX);
-      if (around === null || event.ctrlKey) return;
-      const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
-      const whole = domain[1] - domain[0] >= full[1] - full[0];
-      // Zooming out of the whole is scrolling the page.
-      if (whole && (sideways || event.deltaY > 0)) return;
-      event.preventDefault();
-      if (sideways) shift(event.deltaX / plot(stack).width);
-      else scale(Math.exp(Math.max(-200, Math.min(200, event.deltaY)) * 0.002), around);
-    }, { passive: false });
-    stack.addEventListener("pointerdown", (event) => {
-      const panel = event.target.closest(".panel");
-      if (!panel || event.button !== 0 || timeAt(stack, event.clientX) === null) return;
-      drag = { panel, x: event.clientX, domain, id: event.pointerId };
-    });
-    stack.addEventListener("pointermove", (event) => {
-      if (drag && event.pointerId === drag.id) {
-        if (!drag.panel.classList.contains("dragging")) {
-          drag.panel.setPointerCapture(event.pointerId);
-          drag.panel.classList.add("dragging");
-        }
-        const by = ((drag.x - event.clientX) / plot(stack).width) * (drag.domain[1] - drag.domain[0]);
-        const allowed = Math.min(Math.max(by, full[0] - drag.domain[0]), full[1] - drag.domain[1]);
-        zoom(drag.domain[0] + allowed, drag.domain[1] + allowed);
-      }
-      moveCrosshairs(stack, event.clientX);
-    });
-    const drop = () => {
-      drag?.panel.classList.remove("dragging");
-      drag = null;
-    };
-    stack.addEventListener("pointerup", drop);
-    stack.addEventListener("pointercancel", drop);
-    stack.addEventListener("pointerleave", () => moveCrosshairs(null, 0));
-    stack.addEventListener("dblclick", reset);
-    stack.addEventListener("keydown", (event) => {
-      const keys = { "+": "in", "=": "in", "-": "out", ArrowLeft: "left", ArrowRight: "right", 0: "reset" };
-      if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in keys)) return;
-      event.preventDefault();
-      actions[keys[event.key]]();
-    });
-  }
-
-  const actions = {
-    in: () => scale(0.5),
-    out: () => scale(2),
-    left: () => shift(-0.25),
-    right: () => shift(0.25),
-    reset,
-  };
-
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-action]");
-    if (button) actions[button.dataset.action]();
-    const gap = event.target.closest("tr")?.querySelector("[data-zoom-from]");
-    if (!gap || !stacks.length) return;
-    const from = Number(gap.dataset.zoomFrom);
-    const to = Number(gap.dataset.zoomTo);
-    highlight = [from, to];
-    zoom(from - (to - from) / 2, to + (to - from) / 2);
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    document.getElementById("timeline").scrollIntoView({ behavior: calm ? "auto" : "smooth" });
   });
+  summing ??= setTimeout(summarise, 500);
+  return pending;
+}
 
-  addEventListener("resize", () => stacks.forEach(placeBand));
-  darkMode.addEventListener("change", () => { if (stacks.length) draw(); });
-  stacks.forEach(listen);
+function zoom(from, to) {
+  const span = Math.min(Math.max(to - from, smallestSpan), full[1] - full[0]);
+  const middle = (from + to) / 2;
+  const start = Math.min(Math.max(middle - span / 2, full[0]), full[1] - span);
+  domain = [start, start + span];
+  return show();
+}
 
-  const ready = stacks.length ? draw() : Promise.resolve();
-  window.gputrace = {
-    ready,
-    timeline: {
-      get views() { return drawn.map((item) => item.view); },
-      view: (key) => drawn.find((item) => item.element.id === key)?.view,
-      domain: () => [...domain],
-      zoom,
-      reset,
-    },
+function scale(factor, around = (domain[0] + domain[1]) / 2) {
+  const share = (around - domain[0]) / (domain[1] - domain[0]);
+  const span = Math.min(Math.max((domain[1] - domain[0]) * factor, smallestSpan), full[1] - full[0]);
+  return zoom(around - share * span, around + (1 - share) * span);
+}
+
+function move(by, from = domain) {
+  const allowed = Math.min(Math.max(by, full[0] - from[0]), full[1] - from[1]);
+  return zoom(from[0] + allowed, from[1] + allowed);
+}
+
+const shift = (share) => move(share * (domain[1] - domain[0]));
+
+function reset() {
+  highlight = null;
+  domain = full;
+  return show();
+}
+
+// Selection
+
+function select(from, to, gpu = chosen?.gpu ?? report.figures[0]?.gpu ?? null) {
+  const [low, high] = [Math.min(from, to), Math.max(from, to)].map((time) => Math.min(Math.max(time, full[0]), full[1]));
+  chosen = high > low ? { from: low, to: high, gpu } : null;
+  stacks.forEach(placeBands);
+  return showSelection(chosen, clear);
+}
+
+function clear() {
+  chosen = null;
+  stacks.forEach(placeBands);
+  return showSelection(null, clear);
+}
+
+// Shift and an arrow move the end of the selection; the first press begins one in the middle of what is shown.
+function grow(stack, direction) {
+  const step = (0.05 * (domain[1] - domain[0]));
+  const gpu = figureOf(stack).gpu;
+  if (!chosen) {
+    const middle = (domain[0] + domain[1]) / 2;
+    return select(middle, middle + step * direction, gpu);
+  }
+  return select(chosen.from, Math.max(chosen.to + step * direction, chosen.from + smallestSpan), gpu);
+}
+
+function setSelecting(wanted) {
+  selecting = wanted;
+  document.querySelector("[data-action='select']")?.setAttribute("aria-pressed", String(wanted));
+  stacks.forEach((stack) => stack.classList.toggle("selecting", wanted));
+}
+
+// Places on the screen
+
+const timeOn = (area, clientX) => domain[0] + ((clientX - area.left) / area.width) * (domain[1] - domain[0]);
+
+function timeAt(stack, clientX, anywhere = false) {
+  const area = drawnIn(stack)?.plot();
+  if (!area) return null;
+  const time = timeOn(area, clientX);
+  if (anywhere) return Math.min(Math.max(time, domain[0]), domain[1]);
+  return time < domain[0] || time > domain[1] ? null : time;
+}
+
+function placeBand(band, area, span) {
+  const [from, to] = span ?? [0, 0];
+  band.hidden = !span || !area || to < domain[0] || from > domain[1];
+  if (band.hidden) return;
+  const x = (time) => ((Math.min(Math.max(time, domain[0]), domain[1]) - domain[0]) / (domain[1] - domain[0])) * area.width;
+  band.style.left = `${area.inStack + x(from)}px`;
+  band.style.width = `${Math.max(x(to) - x(from), 1)}px`;
+}
+
+function placeBands(stack) {
+  const area = highlight || chosen ? drawnIn(stack)?.plot() : null;
+  const here = chosen && (chosen.gpu === null || String(chosen.gpu) === stack.dataset.gpu);
+  placeBand(stack.querySelector(".band"), area, highlight);
+  placeBand(stack.querySelector(".chosen"), area, here ? [chosen.from, chosen.to] : null);
+}
+
+function moveCrosshairs(from, clientX) {
+  const time = from ? timeAt(from, clientX) : null;
+  for (const stack of stacks) {
+    const hair = stack.querySelector(".crosshair");
+    const area = time === null ? null : drawnIn(stack)?.plot();
+    hair.hidden = !area;
+    if (area) hair.style.left = `${area.inStack + ((time - domain[0]) / (domain[1] - domain[0])) * area.width}px`;
+  }
+  if (time !== null) readout(drawnIn(from).store, time);
+}
+
+function point(panel, datum, event) {
+  showTip(panel, datum, event);
+}
+
+// What is shown, in words: said once movement has come to rest for a moment.
+async function summarise() {
+  summing = null;
+  const seen = report.figures.filter((figure) => panels.some((panel) => panel.figure === figure && panel.near && panel.view));
+  const lines = [];
+  for (const figure of seen.length ? seen : report.figures.slice(0, 1)) {
+    const store = await storeOf(figure);
+    lines.push(summaryOf(figure, store, domain));
+    const stack = stacks.find((candidate) => figureOf(candidate) === figure);
+    const coarse = stack.querySelector(".coarse");
+    if (coarse) coarse.textContent = coarsenessOf(figure, store, domain);
+  }
+  const from = number(domain[0], 2);
+  document.getElementById("shown").textContent = `Shown: ${from} to ${number(domain[1], 2)} s (${seconds(domain[1] - domain[0])}). ${lines.join(" ")}`;
+}
+
+// Going to a place
+
+function goTo(from, to, gpu) {
+  const stack = stacks.find((candidate) => candidate.dataset.gpu === gpu) ?? stacks[0];
+  highlight = [from, to];
+  const shown = zoom(from - (to - from) / 2, to + (to - from) / 2);
+  stack.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth", block: "start" });
+  stack.focus({ preventScroll: true });
+  return shown;
+}
+
+function stepGap(stack, direction) {
+  const figure = figureOf(stack);
+  const here = highlight ? highlight[0] : direction > 0 ? domain[0] - 1e-6 : domain[1];
+  const ahead = figure.gaps.filter((gap) => (direction > 0 ? gap.start > here + 1e-6 : gap.start < here - 1e-6));
+  const gap = direction > 0 ? ahead[0] : ahead[ahead.length - 1];
+  if (!gap) {
+    document.getElementById("readout").textContent = `No ${direction > 0 ? "later" : "earlier"} gap on GPU ${figure.gpu}.`;
+    return;
+  }
+  goTo(gap.start, gap.end, String(figure.gpu));
+  document.getElementById("readout").textContent = `Gap at ${number(gap.start, 3)} s, ${durationMs(gap.end - gap.start)}: ${gap.name}`;
+}
+
+// The stack that the keyboard is in, else the first in the window.
+function currentStack() {
+  const focused = document.activeElement?.closest?.(".figure-stack");
+  return focused ?? stacks.find((stack) => panelsOf(stack).some((panel) => panel.near)) ?? stacks[0];
+}
+
+const actions = {
+  in: () => scale(0.5),
+  out: () => scale(2),
+  left: () => shift(-0.25),
+  right: () => shift(0.25),
+  reset,
+  next: (stack) => stepGap(stack, 1),
+  previous: (stack) => stepGap(stack, -1),
+  grow: (stack) => grow(stack, 1),
+  shrink: (stack) => grow(stack, -1),
+  shown: (stack) => select(...domain, figureOf(stack).gpu),
+  select: () => setSelecting(!selecting),
+  clear: () => { setSelecting(false); clear(); },
+};
+const keys = { "+": "in", "=": "in", "-": "out", ArrowLeft: "left", ArrowRight: "right", 0: "reset", n: "next", p: "previous", s: "select", Enter: "shown", Escape: "clear" };
+const shiftKeys = { ArrowLeft: "shrink", ArrowRight: "grow" };
+
+function listen(stack) {
+  let drag = null;
+  stack.addEventListener("wheel", (event) => {
+    const around = timeAt(stack, event.clientX);
+    if (around === null || event.ctrlKey) return;
+    const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
+    const whole = domain[1] - domain[0] >= full[1] - full[0];
+    // Zooming out of the whole is scrolling the page.
+    if (whole && (sideways || event.deltaY > 0)) return;
+    event.preventDefault();
+    if (sideways) shift(event.deltaX / drawnIn(stack).plot().width);
+    else scale(Math.exp(Math.max(-200, Math.min(200, event.deltaY)) * 0.002), around);
+  }, { passive: false });
+  stack.addEventListener("pointerdown", (event) => {
+    const panel = event.target.closest(".panel");
+    const time = timeAt(stack, event.clientX);
+    if (!panel || event.button !== 0 || time === null) return;
+    drag = { panel, x: event.clientX, domain, id: event.pointerId, selects: selecting || event.shiftKey, time };
+  });
+  stack.addEventListener("pointermove", (event) => {
+    if (drag && event.pointerId === drag.id && (drag.moved || Math.abs(event.clientX - drag.x) > 2)) {
+      if (!drag.moved) {
+        drag.moved = true;
+        drag.panel.setPointerCapture(event.pointerId);
+        drag.panel.classList.add("dragging");
+        hideTip();
+      }
+      if (drag.selects) select(drag.time, timeAt(stack, event.clientX, true), figureOf(stack).gpu);
+      else move(((drag.x - event.clientX) / drawnIn(stack).plot().width) * (drag.domain[1] - drag.domain[0]), drag.domain);
+    }
+    moveCrosshairs(stack, event.clientX);
+  });
+  const drop = () => {
+    drag?.panel.classList.remove("dragging");
+    drag = null;
   };
-})();
+  stack.addEventListener("pointerup", drop);
+  stack.addEventListener("pointercancel", drop);
+  stack.addEventListener("pointerleave", () => {
+    moveCrosshairs(null, 0);
+    hideTip();
+  });
+  stack.addEventListener("dblclick", reset);
+  stack.addEventListener("keydown", (event) => {
+    if (event.target !== stack || event.ctrlKey || event.metaKey || event.altKey) return;
+    const action = event.shiftKey && event.key in shiftKeys ? shiftKeys[event.key] : keys[event.key];
+    if (!action) return;
+    event.preventDefault();
+    actions[action](stack);
+  });
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-action]");
+  if (button) actions[button.dataset.action](currentStack());
+  if (!stacks.length) return;
+  // A row is a link as a whole, where it holds one and something else in it was not meant.
+  const link = event.target.closest("[data-zoom-from]") ??
+    (event.target.closest("a, button, input, select, summary") || String(getSelection())
+      ? null
+      : event.target.closest("tr")?.querySelector("[data-zoom-from]"));
+  if (!link) return;
+  event.preventDefault();
+  goTo(Number(link.dataset.zoomFrom), Number(link.dataset.zoomTo), link.dataset.gpu);
+});
+
+selectionPanel?.querySelector("select").addEventListener("change", (event) => {
+  if (chosen) select(chosen.from, chosen.to, event.target.value === "all" ? null : Number(event.target.value));
+});
+
+// Drawing
+
+const draw = (panel) => panel.draw(() => domain).then(() => placeBands(panel.stack));
+
+const nearness = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const panel = panels.find((candidate) => candidate.element === entry.target);
+    panel.near = entry.isIntersecting;
+    if (panel.near) draw(panel).then(() => panel.move(domain)).then(() => { summing ??= setTimeout(summarise, 500); });
+  }
+}, { rootMargin: "300px 0px" });
+
+function redraw() {
+  const drawn = panels.filter((panel) => panel.drawing);
+  drawn.forEach((panel) => panel.erase());
+  return Promise.all(drawn.map(draw));
+}
+
+addEventListener("beforeprint", () => panels.forEach((panel) => draw(panel).then(() => panel.move(domain))));
+addEventListener("resize", () => requestAnimationFrame(() => {
+  panels.forEach((panel) => (panel.shown = null));
+  show();
+}));
+darkMode.addEventListener("change", redraw);
+stacks.forEach(listen);
+panels.forEach((panel) => nearness.observe(panel.element));
+
+window.gputrace = {
+  // The first GPU is drawn, wherever the page is scrolled to; the others are when they come near.
+  ready: Promise.all(panels.filter((panel) => panel.figure === report.figures[0]).map(draw)).then(summarise),
+  timeline: {
+    get views() { return panels.filter((panel) => panel.view).map((panel) => panel.view); },
+    view: (key) => panels.find((panel) => panel.element.id === key)?.view,
+    domain: () => [...domain],
+    full: () => [...full],
+    zoom,
+    reset,
+    select,
+    clear,
+    selection: () => (chosen ? { ...chosen } : null),
+    store: (gpu) => storeOf(report.figures.find((figure) => figure.gpu === gpu)),
+  },
+};

@@ -19,7 +19,7 @@ THEME: dict[str, Any] = json.loads((reports_dir() / "theme.json").read_text(enco
 
 @pytest.fixture(scope="module")
 def charts() -> dict[str, Chart]:
-    return {chart.key: chart for chart in detail_charts(read("told-story"), diagnosis("told-story"), THEME)}
+    return {chart.key: chart for chart in detail_charts(read("light-then-heavy"), diagnosis("light-then-heavy"), THEME)}
 
 
 def test_every_figure_is_there_and_is_drawn(charts: dict[str, Chart]) -> None:
@@ -33,7 +33,7 @@ def test_every_figure_is_there_and_is_drawn(charts: dict[str, Chart]) -> None:
 
 
 def test_figures_carry_the_numbers_of_the_tables(charts: dict[str, Chart]) -> None:
-    found = diagnosis("told-story")
+    found = diagnosis("light-then-heavy")
     causes = {row["cause"]: row["lost_s"] for row in charts["causes"].spec["datasets"]["causes"]}
     assert causes == pytest.approx({total.cause: total.total_s for total in found.gaps.by_cause}, abs=0.001)
     summary = {row["phase"]: row["median"] for row in charts["phase-durations"].spec["datasets"]["summary"]}
@@ -47,9 +47,8 @@ def test_an_empty_run_has_no_figure() -> None:
     assert detail_charts(Trace(), Diagnosis(), THEME) == ()
 
 
-@pytest.mark.parametrize("name", ["told-story", "light-then-heavy"])
-def test_points_give_the_correlation_that_is_told(name: str) -> None:
-    trace, found = read(name), diagnosis(name)
+def test_points_give_the_correlation_that_is_told() -> None:
+    trace, found = read("light-then-heavy"), diagnosis("light-then-heavy")
     points = driver_points(trace, found.phases)
     told = [(phase.name, driver) for phase in found.phases for driver in phase.drivers]
     assert told

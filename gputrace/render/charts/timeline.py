@@ -1,10 +1,8 @@
-"""The timeline's panels as Vega-Lite specifications.
+"""The timeline's panels as Vega-Lite specifications without their data, which the page's script puts in.
 
-Every function takes frames whose times are seconds on the report's axis, and returns a specification without
-colours of its own: they come in with the arguments, so that a cause looks the same in a chart and in a table.
-
-All panels share one parameter, `domain_s` ([from, to] in seconds): whoever shows them sets it on every panel at
-once, and they move together.
+It does so for what is shown, at the resolution of the screen. Times are seconds on the report's axis. Colours come in
+with the arguments, so that a cause looks the same in a chart and in a table. All panels share one parameter,
+`domain_s` ([from, to] in seconds): whoever shows them sets it on every panel at once, and they move together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +16,14 @@ Spec = dict[str, Any]
 Colours = Mapping[str, str]
 
 _LANE_HEIGHT = 20
-_PLOT_HEIGHT = 110
+_PLOT_HEIGHT = 120
 # Text on a coloured band; the bands' colours are the same in light and dark.
 _ON_BAND = "#10151a"
 # Labels of every panel take the same room, so that their time axes lie under one another.
 _LABEL_WIDTH = 62
-_UTC = "%Y-%m-%d %H:%M:%S.%L"
+# A thin bar at the foot of a plot where part of what is shown was not read.
+_HOLE_HEIGHT = 5
+_HOLE_COLOUR = "#98a1ab"
 
 
 @dataclass(frozen=True)
@@ -44,68 +44,45 @@ class TimeAxis:
         return ((pl.col(column) - self.origin_ns) / 1e9).round(4)
 
 
-def gantt(bars: pl.DataFrame, calls: pl.DataFrame, lanes: Sequence[str], axis: TimeAxis, colours: Colours) -> Spec:
-    """Phases as bars, one lane for each thing that a worker does one at a time.
+def lanes(names: Sequence[str], axis: TimeAxis, colours: Colours) -> Spec:
+    """Lanes under one another, in which the data puts boxes: phases one by one, or shares of a bin stacked.
 
-    `bars`: lane, phase, call, start_s, end_s, duration_ms. `calls`: call, worker, partition, job (text).
+    Data `rows`: start, end (s), top, bottom (lanes from the top; a lane is 1 high), name.
     """
-    chart = (
-        alt.Chart(alt.NamedData("bars"), height=_LANE_HEIGHT * len(lanes), width="container")
-        .transform_lookup("call", alt.LookupData(alt.NamedData("calls"), "call", ["worker", "partition", "job"]))
-        .transform_calculate(utc=_utc(axis, "start_s"))
-        .mark_rect(clip=True)
+    lane_axis = _labels(
+        values=[i + 0.5 for i in range(len(names))],
+        labelExpr=f"{list(names)!r}[floor(datum.value)]",
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+    boxes = (
+        alt.Chart(alt.NamedData("rows"))
+        .mark_rect(clip=True, invalid=None)
         .encode(
-            x=_time(axis, "start_s", orient="top"),
-            x2="end_s",
-            y=alt.Y(
-                "lane:N",
-                scale=alt.Scale(domain=list(lanes), paddingInner=0.15, paddingOuter=0.1),
-                axis=_labels(ticks=False, domain=False, grid=False),
-            ),
-            color=_colour("phase", colours),
-            tooltip=[
-                alt.Tooltip("phase:N"),
-                alt.Tooltip("duration_ms:Q", title="duration (ms)", format=",.0f"),
-                alt.Tooltip("start_s:Q", title="start (s)", format=".3f"),
-                *_utc_tooltip(axis),
-                alt.Tooltip("call:N"),
-                alt.Tooltip("worker:N"),
-                alt.Tooltip("partition:N"),
-                alt.Tooltip("job:N"),
-            ],
+            x=_time(axis, "start", orient="top"),
+            x2="end:Q",
+            y=alt.Y("top:Q", scale=alt.Scale(domain=[len(names), 0], nice=False, zero=False), axis=lane_axis),
+            y2="bottom:Q",
+            color=_colour("name", colours),
         )
     )
-    return _spec(chart, axis, {"bars": bars, "calls": calls})
+    return _spec(alt.layer(boxes, height=_LANE_HEIGHT * len(names), width="container"), axis, ("rows",))
 
 
-def regimes(bands: pl.DataFrame, axis: TimeAxis, colours: Colours) -> Spec:
+def regimes(bands: Sequence[Mapping[str, Any]], axis: TimeAxis, colours: Colours) -> Spec:
     """Regimes as one thin lane of bands with their labels, as far as they have room.
 
-    `bands`: start_s, end_s, label, calls, reason, cause.
+    `bands`: start, end (s), name, calls, reason, cause.
     """
-    base = alt.Chart(alt.NamedData("bands")).transform_calculate(
-        utc=_utc(axis, "start_s"), length_s="datum.end_s - datum.start_s", lane="'regime'"
-    )
+    base = alt.Chart(alt.NamedData("rows")).transform_calculate(lane="'regime'")
     lane = alt.Y("lane:N", axis=_labels(ticks=False, domain=False, grid=False))
-    told = [
-        alt.Tooltip("label:N", title="regime"),
-        alt.Tooltip("start_s:Q", title="start (s)", format=".3f"),
-        alt.Tooltip("length_s:Q", title="length (s)", format=".1f"),
-        *_utc_tooltip(axis),
-        alt.Tooltip("calls:Q"),
-        alt.Tooltip("reason:N"),
-        alt.Tooltip("cause:N"),
-    ]
     rects = base.mark_rect(clip=True, stroke=_ON_BAND, strokeWidth=0.6, strokeOpacity=0.5).encode(
-        x=_time(axis, "start_s", labels=False),
-        x2="end_s",
-        y=lane,
-        color=_colour("label", colours),
-        tooltip=told,
+        x=_time(axis, "start", labels=False), x2="end", y=lane, color=_colour("name", colours)
     )
     # The label stays at the left edge of what is shown of its band, and is cut where the band ends.
-    names = (
-        base.transform_calculate(from_s="max(datum.start_s, domain_s[0])", until_s="min(datum.end_s, domain_s[1])")
+    labels = (
+        base.transform_calculate(from_s="max(datum.start, domain_s[0])", until_s="min(datum.end, domain_s[1])")
         .transform_filter("datum.until_s > datum.from_s")
         .mark_text(
             clip=True,
@@ -115,77 +92,70 @@ def regimes(bands: pl.DataFrame, axis: TimeAxis, colours: Colours) -> Spec:
             color=_ON_BAND,
             limit=alt.ExprRef("max(1, (datum.until_s - datum.from_s) / (domain_s[1] - domain_s[0]) * width - 8)"),
         )
-        .encode(x=_time(axis, "from_s", labels=False), y=lane, text="label:N", tooltip=told)
+        .encode(x=_time(axis, "from_s", labels=False), y=lane, text="name:N")
     )
-    return _spec(alt.layer(rects, names, height=_LANE_HEIGHT, width="container"), axis, {"bands": bands})
+    spec = _spec(alt.layer(rects, labels, height=_LANE_HEIGHT, width="container"), axis, ())
+    spec["datasets"]["rows"] = [dict(band) for band in bands]
+    return spec
 
 
-def link_traffic(series: pl.DataFrame, line_rate_gb_per_s: float | None, axis: TimeAxis, colours: Colours) -> Spec:
-    """What crossed the link, each way, as steps; a dashed rule at the run's own line rate.
-
-    `series`: time_s, value (payload GB/s, null where it is not known), series (rx or tx).
-    """
-    peak = max(_most(series["value"]), line_rate_gb_per_s or 0.0, 0.001)
-    y = _value_axis([0, peak * 1.05], ",.0f" if peak >= 3 else ",.2f")
-    base = alt.Chart(alt.NamedData("series"))
-    encoded = {"x": _time(axis, "time_s", labels=False), "y": y}
-    filled = (
-        base.transform_filter(alt.datum.series == "rx")
-        .mark_area(interpolate="step-after", clip=True, opacity=0.18, color=colours["rx"])
-        .encode(**encoded)
-    )
-    lines = base.mark_line(
-        interpolate="step-after", clip=True, strokeWidth=1.2, invalid="break-paths-show-domains"
-    ).encode(**encoded, color=_colour("series", colours))
-    layers: list[Any] = [filled, lines]
-    if line_rate_gb_per_s is not None:
-        rule = alt.Chart(alt.InlineData(values=[{"value": line_rate_gb_per_s}]))
-        layers.append(rule.mark_rule(strokeDash=[5, 3]).encode(y=y))
-    return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, {"series": series})
-
-
-def compute_share(
-    series: pl.DataFrame, gaps: pl.DataFrame, axis: TimeAxis, state_colours: Colours, cause_colours: Colours
+def link_traffic(
+    series: Sequence[str], peak_gb_per_s: float, rules: Sequence[tuple[str, float]], axis: TimeAxis, colours: Colours
 ) -> Spec:
+    """What crossed the link, each way, as steps or as the extremes of bins; dashed rules at rates, with their words.
+
+    `series`: rx, tx or both; data of each: time (s), low, high (payload GB/s, null where unknown). `rules`: GB/s.
+    """
+    most = max(peak_gb_per_s, *(rate for _, rate in rules), 0.001)
+    y = _value_axis([0, most * 1.08], ",.0f" if most >= 3 else ",.2f")
+    layers: list[alt.Chart] = []
+    for name in series:
+        base = alt.Chart(alt.NamedData(name))
+        if name == "rx":
+            layers.append(_area(base, axis, y, "low", None, opacity=0.18, color=colours[name]))
+        layers.append(_area(base, axis, y, "high", "low", stroke=colours[name], strokeWidth=1.1, color=colours[name]))
+    holes = alt.Chart(alt.NamedData("holes")).mark_rect(clip=True, color=_HOLE_COLOUR)
+    foot = {"y": alt.value(_PLOT_HEIGHT - _HOLE_HEIGHT), "y2": alt.value(_PLOT_HEIGHT)}
+    layers.append(holes.encode(x=_time(axis, "start", labels=False), x2="end:Q", **foot))
+    if rules:
+        base = alt.Chart(alt.InlineData(values=[{"value": rate, "words": words} for words, rate in rules]))
+        layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
+        words = base.mark_text(align="right", baseline="bottom", fontSize=10, dx=-3, dy=-1)
+        layers.append(words.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
+    return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, (*series, "holes"))
+
+
+def compute_share(axis: TimeAxis, state_colours: Colours, cause_colours: Colours) -> Spec:
     """How busy the SMs were, before gaps shaded in the colour of their cause.
 
-    `series`: time_s, value (0..1, null where it is not known). `gaps`: start_s, end_s, cause, duration_ms, phase,
-    call, rx (text).
+    Data `sm`: time (s), low, high (0..1, null where unknown). `gaps`: start, end (s), name (the cause).
     """
     y = _value_axis([0, 1], ".0%")
     shade = (
         alt.Chart(alt.NamedData("gaps"))
-        .transform_calculate(utc=_utc(axis, "start_s"))
         .mark_rect(clip=True, opacity=0.42)
-        .encode(
-            x=_time(axis, "start_s"),
-            x2="end_s",
-            color=_colour("cause", cause_colours),
-            tooltip=[
-                alt.Tooltip("cause:N"),
-                alt.Tooltip("duration_ms:Q", title="duration (ms)", format=",.0f"),
-                alt.Tooltip("start_s:Q", title="start (s)", format=".3f"),
-                *_utc_tooltip(axis),
-                alt.Tooltip("phase:N"),
-                alt.Tooltip("call:N"),
-                alt.Tooltip("rx:N"),
-            ],
-        )
+        .encode(x=_time(axis, "start"), x2="end:Q", color=_colour("name", cause_colours))
     )
-    busy = (
-        alt.Chart(alt.NamedData("series"))
-        .mark_area(
-            interpolate="step-after",
-            clip=True,
-            opacity=0.85,
-            color=state_colours["compute"],
-            invalid="break-paths-show-domains",
-            tooltip=None,
-        )
-        .encode(x=_time(axis, "time_s"), y=y)
+    busy = alt.Chart(alt.NamedData("sm"))
+    colour = state_colours["compute"]
+    surely = _area(busy, axis, y, "low", None, labels=True, opacity=0.85, color=colour)
+    at_most = _area(busy, axis, y, "high", "low", labels=True, opacity=0.5, stroke=colour, color=colour)
+    layers = alt.layer(shade, surely, at_most, height=_PLOT_HEIGHT, width="container")
+    return _spec(layers, axis, ("sm", "gaps"))
+
+
+def _area(
+    base: alt.Chart, axis: TimeAxis, y: alt.Y, field: str, until: str | None, labels: bool = False, **looks: Any
+) -> alt.Chart:
+    """From `until` (0 if None) up to `field`, held until the next time, with breaks where it is unknown."""
+    upper = y.copy()
+    upper.shorthand = f"{field}:Q"
+    ends = {} if until is None else {"y2": alt.Y2(f"{until}:Q")}
+    marked = base.mark_area(
+        interpolate="step-after", clip=True, line=False, invalid="break-paths-show-domains", tooltip=None, **looks
     )
-    layers = alt.layer(shade, busy, height=_PLOT_HEIGHT, width="container")
-    return _spec(layers, axis, {"series": series, "gaps": gaps})
+    encoded: alt.Chart = marked.encode(x=_time(axis, "time", labels=labels), y=upper, **ends)
+    return encoded
 
 
 def _time(axis: TimeAxis, field: str, orient: str = "bottom", labels: bool = True) -> alt.X:
@@ -208,6 +178,7 @@ def _time(axis: TimeAxis, field: str, orient: str = "bottom", labels: bool = Tru
 def _value_axis(domain: list[float], format_: str) -> alt.Y:
     return alt.Y(
         "value:Q",
+        stack=None,
         scale=alt.Scale(domain=domain, nice=False),
         axis=_labels(format=format_, tickCount=4, domain=False),
     )
@@ -221,23 +192,10 @@ def _colour(field: str, colours: Colours) -> alt.Color:
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), legend=None)
 
 
-def _utc(axis: TimeAxis, field: str) -> str:
-    return f"utcFormat({axis.origin_ns / 1e6!r} + 1000 * datum.{field}, '{_UTC}')" if axis.utc else "''"
-
-
-def _utc_tooltip(axis: TimeAxis) -> list[alt.Tooltip]:
-    return [alt.Tooltip("utc:N", title="UTC")] if axis.utc else []
-
-
-def _most(values: pl.Series) -> float:
-    most = values.max()
-    return float(most) if isinstance(most, int | float) else 0.0
-
-
-def _spec(chart: alt.Chart | alt.LayerChart | alt.FacetChart, axis: TimeAxis, data: Mapping[str, pl.DataFrame]) -> Spec:
-    """The specification with its data inside, and nothing in it that depends on where it is shown."""
+def _spec(chart: alt.LayerChart | alt.FacetChart, axis: TimeAxis, data: Sequence[str]) -> Spec:
+    """The specification with its data sets empty, and nothing in it that depends on where it is shown."""
     moving = chart.add_params(alt.param(name="domain_s", value=[axis.start_s, axis.end_s]))
     spec: Spec = moving.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding")).to_dict()
     spec.pop("config", None)
-    spec["datasets"] = {**spec.get("datasets", {}), **{name: frame.to_dicts() for name, frame in data.items()}}
+    spec["datasets"] = {**spec.get("datasets", {}), **{name: [] for name in data}}
     return spec

@@ -1,0 +1,159 @@
+// Draws a GPU's panels: what is shown of its store becomes rows for Vega, at the resolution of the screen.
+const MOST_BARS = 1500;
+const MOST_SHADED = 400;
+const darkMode = matchMedia("(prefers-color-scheme: dark)");
+
+function chartConfig() {
+  const colours = report.chart[darkMode.matches ? "dark" : "light"];
+  return {
+    ...colours,
+    font: getComputedStyle(document.body).fontFamily,
+    axis: { ...colours.axis, labelFontSize: 11, grid: true, labelPadding: 6 },
+    text: { ...colours.text, font: getComputedStyle(document.body).fontFamily },
+    view: { stroke: null },
+  };
+}
+
+// Whether single phases are drawn for a span, or what share of each bin they took.
+function showsBars(store, [from, to]) {
+  return store.holds(Math.max(from, full[0]), Math.min(to, full[1])) && store.bars(from, to) <= MOST_BARS;
+}
+
+const PAD = 0.08;
+
+function barRows(store, [from, to]) {
+  const rows = [];
+  store.lanes.forEach((lane, i) => {
+    const [first, last] = lane.range(from, to);
+    for (let bar = first; bar < last; bar++) {
+      if (!lane.touches(bar, from, to)) continue;
+      rows.push({
+        start: lane.start[bar],
+        end: lane.start[bar] + lane.length[bar],
+        top: i + PAD,
+        bottom: i + 1 - PAD,
+        name: report.phases[lane.phase[bar]],
+        call: lane.call[bar],
+      });
+    }
+  });
+  return rows;
+}
+
+// For each lane the shares of its kinds in every bin, stacked from the foot of the lane.
+function shareRows(store, groups, [from, to], width) {
+  const rows = [];
+  const held = report.sums.bin_s;
+  const bin = Math.max(held, (to - from) / Math.max(Math.min(width / 6, 180), 30));
+  groups.forEach((group, i) => {
+    const sums = store.of(group);
+    for (let k = Math.floor((from - full[0]) / bin); full[0] + k * bin < to; k++) {
+      const start = full[0] + k * bin;
+      const end = Math.min(start + bin, full[1]);
+      let foot = 0;
+      for (const sum of sums) {
+        const share = sum.between(start, end) / (end - start);
+        if (share < 0.004) continue;
+        const height = 1 - 2 * PAD;
+        const top = Math.min(foot + share, 1);
+        rows.push({
+          start,
+          end,
+          top: i + 1 - PAD - top * height,
+          bottom: i + 1 - PAD - foot * height,
+          name: sum.name,
+          share,
+        });
+        foot = top;
+      }
+    }
+  });
+  return rows;
+}
+
+function gapRows(figure, [from, to]) {
+  const touching = figure.gaps.filter((gap) => gap.end > from && gap.start < to);
+  if (touching.length <= MOST_SHADED) return touching;
+  return touching.sort((a, b) => b.end - b.start - (a.end - a.start)).slice(0, MOST_SHADED);
+}
+
+// The data sets of a panel for a span.
+function rowsOf(figure, store, kind, span, width) {
+  const most = Math.min(Math.max(Math.round(width / 2), 100), 600);
+  if (kind === "phases") {
+    const groups = figure.lanes.map((lane) => lane.name);
+    return { rows: showsBars(store, span) ? barRows(store, span) : shareRows(store, groups, span, width) };
+  }
+  if (kind === "lost") return { rows: shareRows(store, ["state", "lost to"], span, width) };
+  const data = {};
+  if (kind === "compute") {
+    data.sm = store.series.find((series) => series.name === "sm").rows(...span, most).rows;
+    data.gaps = gapRows(figure, span);
+  }
+  if (kind === "link") {
+    const drawn = store.series.filter((series) => series.name !== "sm").map((series) => [series.name, series.rows(...span, most)]);
+    for (const [name, found] of drawn) data[name] = found.rows;
+    data.holes = drawn.flatMap(([, found]) => found.holes);
+  }
+  return data;
+}
+
+// One panel in the page. It is drawn when it comes near the window, and moved only while it is there.
+class Panel {
+  constructor(figure, told, onPoint) {
+    this.figure = figure;
+    this.kind = told.kind;
+    this.spec = told.spec;
+    this.element = document.getElementById(told.key);
+    this.stack = this.element.closest(".figure-stack");
+    this.near = false;
+    this.view = null;
+    this.shown = null;
+    this.onPoint = onPoint;
+    this.drawing = null;
+  }
+
+  draw(span) {
+    this.drawing ??= this.embed().then(() => this.move(span()));
+    return this.drawing;
+  }
+
+  async embed() {
+    this.store = await storeOf(this.figure);
+    this.embedded = await vegaEmbed(this.element, this.spec, {
+      actions: false,
+      ast: true, // expressions are interpreted: the page's policy forbids eval
+      config: chartConfig(),
+      defaultStyle: false,
+      renderer: "canvas",
+      tooltip: false,
+    });
+    this.view = this.embedded.view;
+    const canvas = this.element.querySelector("canvas");
+    canvas.setAttribute("aria-hidden", "true");
+    this.view.addEventListener("pointermove", (event, item) => this.onPoint(this, item?.datum, event));
+  }
+
+  erase() {
+    this.embedded?.finalize();
+    this.view = this.shown = this.drawing = null;
+  }
+
+  async move(span) {
+    if (!this.view || (this.shown && this.shown[0] === span[0] && this.shown[1] === span[1])) return;
+    this.shown = span;
+    this.view.signal("domain_s", span);
+    if (this.kind !== "regimes") {
+      const data = rowsOf(this.figure, this.store, this.kind, span, this.view.width());
+      for (const [name, rows] of Object.entries(data)) this.view.data(name, rows);
+    }
+    await this.view.runAsync();
+  }
+
+  // Where the plot lies in its stack, in CSS pixels.
+  plot() {
+    const box = this.element.getBoundingClientRect();
+    const left = box.left + this.view.padding().left + this.view.origin()[0];
+    return { left, width: this.view.width(), inStack: left - this.stack.getBoundingClientRect().left };
+  }
+}
