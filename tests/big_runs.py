@@ -5,16 +5,20 @@ directly: a day of eight GPUs has millions of phases, and reading a log of it wo
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pytest
 
-from gputrace.analysis.blame import BLAME
 from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, Window
 from gputrace.analysis.gaps import find_gaps
 from gputrace.analysis.thresholds import Thresholds
-from gputrace.schema import CALLS, CONTAINS_OTHERS, PHASES, SAMPLES
+from gputrace.render import html
+from gputrace.render.timeline import Timeline, build_timeline
+from gputrace.render.timeline.build import Budget
+from gputrace.schema import BLAME, CALLS, CONTAINS_OTHERS, PHASES, SAMPLES
 from gputrace.trace import GpuInfo, Trace
 from tests.captures import diagnosis, read
 
@@ -29,8 +33,8 @@ def long_run(hours: float, gpus: int, capture: str = "pageable-heavy") -> tuple[
     random = np.random.default_rng(1)
     rows = int(hours * 36_000)
     begin = found.window.start_ns or 0
-    runs = [_one_gpu(gpu, rows, begin, trace, found, random) for gpu in range(gpus)]
-    samples, states, blame, phases, calls = (pl.concat(frames) for frames in zip(*runs, strict=True))
+    one = _one_gpu(0, rows, begin, trace, found, random)
+    samples, states, blame, phases, calls = (_on_every(frame, gpus) for frame in one)
     info = trace.gpus[0]
     window = Window(begin, begin + rows * _PERIOD_NS, hours * 3600.0, 0.0, 0.0)
     made = Trace(
@@ -47,7 +51,7 @@ def long_run(hours: float, gpus: int, capture: str = "pageable-heavy") -> tuple[
         gpus=tuple(_finding(found.gpus[0], gpu) for gpu in range(gpus)),
         calls=CallSummary(count=calls.height, complete=calls.height),
         phases=found.phases,
-        gaps=find_gaps(states, blame, 500.0, Thresholds()),
+        gaps=find_gaps(one[1], one[2], 500.0, Thresholds()),
         hypotheses=found.hypotheses,
         regimes=tuple(
             replace(regime, start_ns=window.start_ns or 0, end_ns=window.end_ns or 0) for regime in found.regimes[:1]
@@ -56,6 +60,38 @@ def long_run(hours: float, gpus: int, capture: str = "pageable-heavy") -> tuple[
         blame=blame,
     )
     return made, told
+
+
+def day_on_eight_gpus(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of a day on eight GPUs. One GPU is built, with an eighth of the budget, and shown eight times.
+
+    That takes an eighth of the time, and as much room: each GPU is packed apart. `benchmarks/page.py` builds all eight.
+    """
+    trace, told = long_run(24, 1)
+    most = Budget()
+    eighth = Budget(most.bars // 8, most.values // 8, most.cells // 8, most.finest_sum_s)
+
+    def eight(trace: Trace, diagnosis: Diagnosis, colours: dict[str, Any]) -> Timeline:
+        made = build_timeline(trace, diagnosis, colours, eighth)
+        assert made is not None
+        (first,) = made.figures
+        figures = tuple(
+            replace(first, gpu=gpu, panels=tuple(replace(p, key=f"gpu{gpu}-{p.kind}") for p in first.panels))
+            for gpu in range(8)
+        )
+        return replace(made, figures=figures)
+
+    monkeypatch.setattr(html, "build_timeline", eight)
+    return html.HtmlRenderer().render(trace, told)
+
+
+def _on_every(frame: pl.DataFrame, gpus: int) -> pl.DataFrame:
+    """The frame once for each GPU, with calls of their own. Each GPU is packed apart, so alike ones save nothing."""
+    most = int(frame["call"].max() or 0) + 1 if "call" in frame.columns else 0  # type: ignore[arg-type]
+    parts = [frame.with_columns(pl.lit(gpu).cast(frame["gpu"].dtype).alias("gpu")) for gpu in range(gpus)]
+    if most > 1:
+        parts = [part.with_columns(pl.col("call") + gpu * most) for gpu, part in enumerate(parts)]
+    return pl.concat(parts)
 
 
 def _finding(finding: GpuFinding, gpu: int) -> GpuFinding:
@@ -90,7 +126,7 @@ def _one_gpu(
     states = pl.DataFrame({**times, "compute_s": share * length_s, **seconds, "rx_bytes_per_s": rate})
     causes = found.blame["cause"].gather(np.resize(np.arange(found.blame.height), rows))
     blame = pl.DataFrame({**times, "cause": causes, **seconds})
-    blame = blame.select((pl.col(n) if n in blame.columns else pl.lit(None)).cast(t).alias(n) for n, t in BLAME.items())
+    blame = BLAME.fit(blame)
     phases, calls = _phases(gpu, rows, begin, trace, random)
     return samples, states, blame, phases, calls
 

@@ -1,5 +1,8 @@
 // Draws a GPU's panels: what is shown of its store becomes rows for Vega, at the resolution of the screen.
-const MOST_BARS = 1500;
+const MOST_BARS = 1000;
+// While the timeline moves it is drawn in coarser bins; once it rests, in fine ones. Extremes stay in either.
+const FINE = { shares: 180, readings: 600 };
+const MOVING = { shares: 64, readings: 220 };
 const MOST_SHADED = 400;
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
 
@@ -11,6 +14,7 @@ function chartConfig() {
     axis: { ...colours.axis, labelFontSize: 11, grid: true, labelPadding: 6 },
     text: { ...colours.text, font: getComputedStyle(document.body).fontFamily },
     view: { stroke: null },
+    aria: false, // words for each of thousands of items that a canvas does not show
   };
 }
 
@@ -41,10 +45,10 @@ function barRows(store, [from, to]) {
 }
 
 // For each lane the shares of its kinds in every bin, stacked from the foot of the lane.
-function shareRows(store, groups, [from, to], width) {
+function shareRows(store, groups, [from, to], width, detail) {
   const rows = [];
   const held = report.sums.bin_s;
-  const bin = Math.max(held, (to - from) / Math.max(Math.min(width / 6, 180), 30));
+  const bin = Math.max(held, (to - from) / Math.max(Math.min(width / 6, detail.shares), 30));
   groups.forEach((group, i) => {
     const sums = store.of(group);
     for (let k = Math.floor((from - full[0]) / bin); full[0] + k * bin < to; k++) {
@@ -78,13 +82,13 @@ function gapRows(figure, [from, to]) {
 }
 
 // The data sets of a panel for a span.
-function rowsOf(figure, store, kind, span, width) {
-  const most = Math.min(Math.max(Math.round(width / 2), 100), 600);
+function rowsOf(figure, store, kind, span, width, detail) {
+  const most = Math.min(Math.max(Math.round(width / 2), 100), detail.readings);
   if (kind === "phases") {
     const groups = figure.lanes.map((lane) => lane.name);
-    return { rows: showsBars(store, span) ? barRows(store, span) : shareRows(store, groups, span, width) };
+    return { rows: showsBars(store, span) ? barRows(store, span) : shareRows(store, groups, span, width, detail) };
   }
-  if (kind === "lost") return { rows: shareRows(store, ["state", "lost to"], span, width) };
+  if (kind === "lost") return { rows: shareRows(store, ["state", "lost to"], span, width, detail) };
   const data = {};
   if (kind === "compute") {
     data.sm = store.series.find((series) => series.name === "sm").rows(...span, most).rows;
@@ -96,6 +100,23 @@ function rowsOf(figure, store, kind, span, width) {
     data.holes = drawn.flatMap(([, found]) => found.holes);
   }
   return data;
+}
+
+// What Vega-Lite adds to guard against data of unknown types, item by item, these rows do not need: every number in them
+// is one, and `known` says where a reading is none. It would be most of a frame's time.
+function lighten(spec) {
+  const guards = (transform) => !/^(toNumber|isValid)\(/.test(transform.expr ?? "");
+  for (const data of spec.data ?? []) if (data.transform) data.transform = data.transform.filter(guards);
+  for (const mark of spec.marks ?? []) {
+    const update = mark.encode?.update ?? {};
+    for (const [channel, value] of Object.entries(update)) {
+      if (Array.isArray(value) && /^!isValid/.test(value[0]?.test ?? "")) update[channel] = value[value.length - 1];
+    }
+    if (update.defined) update.defined = { field: "known" };
+    if (mark.type === "area") delete mark.sort;
+    lighten(mark);
+  }
+  return spec;
 }
 
 // One panel in the page. It is drawn when it comes near the window, and moved only while it is there.
@@ -125,6 +146,7 @@ class Panel {
       ast: true, // expressions are interpreted: the page's policy forbids eval
       config: chartConfig(),
       defaultStyle: false,
+      patch: lighten,
       renderer: "canvas",
       tooltip: false,
     });
@@ -139,12 +161,13 @@ class Panel {
     this.view = this.shown = this.drawing = null;
   }
 
-  async move(span) {
-    if (!this.view || (this.shown && this.shown[0] === span[0] && this.shown[1] === span[1])) return;
-    this.shown = span;
+  async move(span, detail = FINE) {
+    const same = this.shown && this.shown.span[0] === span[0] && this.shown.span[1] === span[1];
+    if (!this.view || (same && (this.shown.detail === detail || detail === MOVING))) return;
+    this.shown = { span, detail };
     this.view.signal("domain_s", span);
     if (this.kind !== "regimes") {
-      const data = rowsOf(this.figure, this.store, this.kind, span, this.view.width());
+      const data = rowsOf(this.figure, this.store, this.kind, span, this.view.width(), detail);
       for (const [name, rows] of Object.entries(data)) this.view.data(name, rows);
     }
     await this.view.runAsync();

@@ -86,7 +86,7 @@ async function describeSelection(chosen) {
   const lostAll = lost.reduce((sum, [, amount]) => sum + amount, 0);
   const phases = phaseTable(held, from, to);
   const summary = states.map(([name, amount]) => rowOf(name, seconds(amount), percent(amount / whole), swatch("states", name)));
-  const note = `Sums are exact to within a bin of ${seconds(report.sums.bin_s)}` + (phases.calls === null ? "; the page holds no single phases there." : `. ${number(phases.calls, 0)} call${phases.calls === 1 ? "" : "s"}.`);
+  const note = `Sums are exact to within a bin of ${report.sums.bin_s} s` + (phases.calls === null ? "; the page holds no single phases there." : `. ${number(phases.calls, 0)} call${phases.calls === 1 ? "" : "s"}.`);
   return [
     make("div", { class: "columns" },
       ...[
@@ -94,7 +94,7 @@ async function describeSelection(chosen) {
         tableOf("Lost to", lost.map(([name, amount]) => rowOf(name, seconds(amount), percent(amount / lostAll), swatch("causes", name))), ["Time", "Share"]),
         tableOf("Payload", movedRows(held, from, to), ["Sum", "Mean rate"]),
         phases.table,
-      ].filter((table) => table.length).map((table) => make("div", { class: "scroll" }, ...table)),
+      ].filter((table) => table.length).map((table) => make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Figures of the selection" }, ...table)),
     ),
     make("p", { class: "note" }, note),
   ];

@@ -89,7 +89,7 @@ class Series {
     const rows = [];
     const holes = [];
     const put = (time, until, found) => {
-      rows.push({ time, low: found.low, high: found.high });
+      rows.push({ time, low: found.low, high: found.high, known: found.low !== null });
       if (!found.hole) return;
       const before = holes[holes.length - 1];
       if (before && before.end >= time) before.end = until;

@@ -8,6 +8,7 @@ let highlight = null;
 let chosen = null; // {from, to, gpu}; gpu null is all of them
 let selecting = false;
 let pending = null;
+let resting = null;
 let summing = null;
 
 const panels = report.figures.flatMap((figure) => figure.panels.map((told) => new Panel(figure, told, point)));
@@ -20,8 +21,10 @@ function show() {
   pending ??= new Promise((resolve) => {
     requestAnimationFrame(async () => {
       pending = null;
-      await Promise.all(panels.filter((panel) => panel.near || !panel.shown).map((panel) => panel.move(domain)));
+      await Promise.all(panels.filter((panel) => panel.near || !panel.shown).map((panel) => panel.move(domain, MOVING)));
       stacks.forEach(placeBands);
+      clearTimeout(resting);
+      resting = setTimeout(() => panels.filter((panel) => panel.near).forEach((panel) => panel.move(domain)), 150);
       resolve();
     });
   });

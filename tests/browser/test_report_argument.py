@@ -14,7 +14,7 @@ from gputrace.analysis.moments import costliest
 from gputrace.render.html import HtmlRenderer
 from gputrace.render.page.lines import LogLines, wanted_lines
 from gputrace.render.provenance import Provenance
-from tests.browser.test_report_page import Report, browser, make_report, opened, wait_until  # noqa: F401
+from tests.browser.support import Report, make_report, opened, wait_until
 from tests.captures import diagnosis, folder, read
 
 pytestmark = pytest.mark.browser
@@ -38,7 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
     yield Report(path, trace, found)
 
 
-def test_a_verdict_leads_to_its_moments_in_the_timeline(browser: Browser, report: Report) -> None:  # noqa: F811
+def test_a_verdict_leads_to_its_moments_in_the_timeline(browser: Browser, report: Report) -> None:
     moment = costliest(report.diagnosis.blame)["prep-barrier"][0]
     start_ns = report.diagnosis.window.start_ns
     assert start_ns is not None
@@ -49,7 +49,7 @@ def test_a_verdict_leads_to_its_moments_in_the_timeline(browser: Browser, report
         assert shown[0] < (moment.start_ns - start_ns) / 1e9 < (moment.end_ns - start_ns) / 1e9 < shown[1]
 
 
-def test_every_citation_leads_to_a_line_that_is_listed(browser: Browser, report: Report) -> None:  # noqa: F811
+def test_every_citation_leads_to_a_line_that_is_listed(browser: Browser, report: Report) -> None:
     with opened(browser, report) as view:
         told = view.page.evaluate(
             "[...document.querySelectorAll('a[href^=\"#\"]')].map(a => a.hash.slice(1))"
@@ -66,7 +66,7 @@ def test_every_citation_leads_to_a_line_that_is_listed(browser: Browser, report:
         assert f"ntt_kernels={longest['duration_ms'][-1]}ms" in target.inner_text()
 
 
-def test_figures_are_drawn_when_they_come_into_view(browser: Browser, report: Report) -> None:  # noqa: F811
+def test_figures_are_drawn_when_they_come_into_view(browser: Browser, report: Report) -> None:
     with opened(browser, report) as view:
         page = view.page
         assert page.evaluate("gputrace.figures.drawn") == []
@@ -81,7 +81,7 @@ def test_figures_are_drawn_when_they_come_into_view(browser: Browser, report: Re
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
 def test_no_serious_fault_of_accessibility(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     report: Report,
     scheme: str,
     width: int,
@@ -104,7 +104,7 @@ def test_no_serious_fault_of_accessibility(
         assert view.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_on_paper_everything_is_open_and_every_figure_drawn(browser: Browser, report: Report) -> None:  # noqa: F811
+def test_on_paper_everything_is_open_and_every_figure_drawn(browser: Browser, report: Report) -> None:
     with opened(browser, report, color_scheme="dark") as view:
         page = view.page
         figures = page.locator("[data-chart]").count()
@@ -121,7 +121,7 @@ def test_on_paper_everything_is_open_and_every_figure_drawn(browser: Browser, re
         assert page.evaluate(background) == "rgb(255, 255, 255)"
 
 
-def test_the_page_says_how_it_was_made_and_what_stayed_open(browser: Browser, report: Report) -> None:  # noqa: F811
+def test_the_page_says_how_it_was_made_and_what_stayed_open(browser: Browser, report: Report) -> None:
     with opened(browser, report) as view:
         made = view.page.locator("#made").inner_text()
         assert MADE.command in made and "3.11.7" in made
@@ -135,7 +135,7 @@ def test_the_page_says_how_it_was_made_and_what_stayed_open(browser: Browser, re
                 assert finding.next_step in trust.inner_text()
 
 
-def test_every_section_begins_with_a_sentence(browser: Browser, report: Report) -> None:  # noqa: F811
+def test_every_section_begins_with_a_sentence(browser: Browser, report: Report) -> None:
     with opened(browser, report) as view:
         silent = view.page.evaluate(
             "[...document.querySelectorAll('main > section')].filter(section =>"
@@ -145,7 +145,7 @@ def test_every_section_begins_with_a_sentence(browser: Browser, report: Report) 
 
 
 def test_a_line_of_a_megabyte_and_markup_are_shown_as_short_text(
-    browser: Browser,  # noqa: F811
+    browser: Browser,
     tmp_path: Path,
 ) -> None:
     text = gzip.decompress((folder("one-worker") / "prover.merged.gz").read_bytes()).decode()

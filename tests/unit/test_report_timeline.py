@@ -11,7 +11,9 @@ from gputrace.ingest.inputs import ingest
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.render import units
 from gputrace.render.html import HtmlRenderer
-from gputrace.render.timeline import build_timeline, decimate
+from gputrace.render.timeline import build_timeline
+from gputrace.render.timeline.build import Budget
+from gputrace.render.timeline.columns import unpack
 from gputrace.trace import Trace
 
 TOLD_STORY = Path(__file__).parents[2] / "sample_logs" / "told-story"
@@ -21,26 +23,11 @@ COLOURS = {
     "causes": {},
     "phases": {},
     "other": "#000",
+    "regimes": ["#000"],
 }
 
 
-def test_decimation_keeps_extremes_and_holes() -> None:
-    values: list[float | None] = [0.5] * 100_000
-    values[31_415], values[27_182], values[55_555] = 9.0, 0.0, None
-    series = pl.DataFrame({"time_s": [i / 10 for i in range(100_000)], "value": values})
-    few = decimate(series, 600)
-    assert few.height <= 600
-    assert few["time_s"].is_sorted()
-    for kept in (31_415, 27_182, 55_555):
-        assert few.filter(pl.col("time_s") == kept / 10)["value"].to_list() == [values[kept]]
-
-
-def test_a_short_series_stays_as_it_is() -> None:
-    series = pl.DataFrame({"time_s": [0.0, 1.0], "value": [1.0, None]})
-    assert decimate(series).equals(series)
-
-
-def test_too_many_bars_are_cut_lane_by_lane_and_counted() -> None:
+def test_too_many_bars_leave_whole_calls_and_are_counted() -> None:
     second = 1_000_000_000
     names = {"mutex_wait": 900, "ntt_kernels": 100, "mutex_held": 950}
     rows = [
@@ -49,13 +36,20 @@ def test_too_many_bars_are_cut_lane_by_lane_and_counted() -> None:
         for call in range(6000)
         for name, ms in names.items()
     ]
-    trace = Trace(phases=schema.PHASES.fit(pl.DataFrame(rows)))
-    timeline = build_timeline(trace, diagnose(Trace()), COLOURS)
+    calls = schema.CALLS.fit(pl.DataFrame({"call": range(6000), "gpu": 0, "worker": 0, "job": "a", "partition": 1}))
+    trace = Trace(phases=schema.PHASES.fit(pl.DataFrame(rows)), calls=calls)
+    timeline = build_timeline(trace, diagnose(Trace()), COLOURS, Budget(bars=2000))
     assert timeline is not None
-    assert (timeline.bars, timeline.bars_omitted) == (8000, 4000)
-    bars = timeline.figures[0].panels[0].spec["datasets"]["bars"]
-    assert sorted({bar["lane"] for bar in bars}) == ["w0 GPU", "w0 wait"]
-    assert sum(bar["phase"] == "ntt_kernels" for bar in bars) == 4000
+    (figure,) = timeline.figures
+    assert timeline.bars + timeline.bars_omitted == 12_000
+    assert 960 <= timeline.bars <= 2000
+    columns = unpack(figure.store)
+    held = [columns[f"lane{i}.call"].tolist() for i in range(2)]
+    assert [lane["name"] for lane in figure.told["lanes"]] == ["w0 GPU", "w0 wait"]
+    assert held[0] == held[1]
+    for first, last in figure.told["held"]:
+        inside = [call for call in range(6000) if first <= call <= last]
+        assert inside and set(inside) <= set(held[0])
 
 
 def test_nothing_with_a_time_is_no_timeline() -> None:

@@ -44,7 +44,7 @@ class TimeAxis:
         return ((pl.col(column) - self.origin_ns) / 1e9).round(4)
 
 
-def lanes(names: Sequence[str], axis: TimeAxis, colours: Colours) -> Spec:
+def lanes(names: Sequence[str], axis: TimeAxis, colours: Colours, lane_height: int = _LANE_HEIGHT) -> Spec:
     """Lanes under one another, in which the data puts boxes: phases one by one, or shares of a bin stacked.
 
     Data `rows`: start, end (s), top, bottom (lanes from the top; a lane is 1 high), name.
@@ -67,7 +67,7 @@ def lanes(names: Sequence[str], axis: TimeAxis, colours: Colours) -> Spec:
             color=_colour("name", colours),
         )
     )
-    return _spec(alt.layer(boxes, height=_LANE_HEIGHT * len(names), width="container"), axis, ("rows",))
+    return _spec(alt.layer(boxes, height=lane_height * len(names), width="container"), axis, ("rows",))
 
 
 def regimes(bands: Sequence[Mapping[str, Any]], axis: TimeAxis, colours: Colours) -> Spec:

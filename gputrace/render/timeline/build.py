@@ -4,6 +4,7 @@ The budgets keep a day of eight GPUs, read every 0.1 s, under 12 MB of page, and
 is kept as it is; what does not is told in the page.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from gputrace.render.charts import timeline as charts
 from gputrace.render.charts.timeline import TimeAxis
 from gputrace.render.timeline.bars import Held, hold, lane_names, leaves
 from gputrace.render.timeline.columns import Columns, Packed, round_up, tick_s
-from gputrace.render.timeline.figures import FigureBuilder, GpuReadings, readings_of, sum_names
+from gputrace.render.timeline.figures import READ, FigureBuilder, GpuReadings, readings_of, sum_names
 from gputrace.render.timeline.view import command_of, is_clocked, regime_colours, time_axis
 from gputrace.schema import PHASE_NAMES
 from gputrace.trace import Trace
@@ -26,7 +27,7 @@ class Budget:
     """What a page may hold: bars, values of readings, and cells of sums (bins times kinds)."""
 
     bars: int = 300_000
-    values: int = 1_600_000
+    values: int = 2_400_000
     cells: int = 4_000_000
     finest_sum_s: float = 0.05
 
@@ -91,10 +92,11 @@ def build_timeline(
     numbers = sorted(
         {*drawable["gpu"].unique(), *(gpu.gpu for gpu in trace.gpus), *(gpu.gpu for gpu in diagnosis.gpus)}
     )
-    readings = {gpu: readings_of(gpu, trace, diagnosis, axis) for gpu in numbers}
+    read = trace.samples if is_clocked(trace) else trace.samples.clear()
+    samples, states = _by_gpu(read.select(READ), numbers), _by_gpu(diagnosis.states, numbers)
+    readings = {gpu: readings_of(gpu, samples[gpu], states[gpu], trace, diagnosis, axis) for gpu in numbers}
     values_bin_s = _values_bin_s(readings, axis, room)
-    own = dict(zip(numbers, (drawable.filter(pl.col("gpu") == gpu) for gpu in numbers), strict=True))
-    lost = {gpu: _of_gpu(diagnosis.blame, gpu) for gpu in numbers}
+    own, lost = _by_gpu(drawable, numbers), _by_gpu(diagnosis.blame, numbers)
     kinds = sum(len(sum_names(own[gpu], readings[gpu], lost[gpu])) for gpu in numbers)
     span_s = axis.end_s - axis.start_s
     sums_bin_s = round_up(max(span_s * kinds / room.cells, room.finest_sum_s))
@@ -110,6 +112,7 @@ def build_timeline(
         phases=phases,
         tick_s=tick_s(span_s),
         values_bin_s=values_bin_s,
+        peak_gb_per_s=max((own.peak_gb_per_s for own in readings.values()), default=0.0),
         edges_s=axis.start_s + sums_bin_s * np.arange(int(np.ceil(span_s / sums_bin_s - 1e-9)) + 1, dtype=np.float64),
     )
     figures = tuple(
@@ -138,8 +141,10 @@ def build_timeline(
     )
 
 
-def _of_gpu(frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
-    return frame.filter(pl.col("gpu") == gpu) if "gpu" in frame.columns else frame
+def _by_gpu(frame: pl.DataFrame, numbers: Sequence[int]) -> dict[int, pl.DataFrame]:
+    """The rows of each GPU; without rows, whatever the frame's columns."""
+    parts = frame.partition_by("gpu", as_dict=True) if frame.height else {}
+    return {gpu: parts.get((gpu,), frame.clear()) for gpu in numbers}
 
 
 def _values_bin_s(readings: dict[int, GpuReadings], axis: TimeAxis, room: Budget) -> float | None:

@@ -1,7 +1,7 @@
 """One GPU of the timeline: its readings, what is put into the store of them, and the specifications of its panels."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from gputrace.render.charts.timeline import TimeAxis
 from gputrace.render.timeline.columns import Columns, Floats
 from gputrace.render.timeline.series import Steps, add_extremes, add_steps, extremes, steps_of
 from gputrace.render.timeline.sums import Spread, add_counts, count_units
-from gputrace.render.timeline.view import is_clocked
 from gputrace.trace import Trace
 
 # Levels of a bin in the store, by the width of its column.
 _LEVELS = {"u1": 255, "u2": 65535}
+# The columns of samples that are drawn.
+READ = ("gpu", "start_ns", "end_ns", "rx_wire_bytes", "tx_wire_bytes", "sm_active", "gpu_util")
 _STATES = ("compute", "copy-only", "idle")
 
 
@@ -33,13 +34,19 @@ class GpuReadings:
     line_rate_bytes_per_s: float | None
     link_limit_bytes_per_s: float | None
 
+    @property
+    def peak_gb_per_s(self) -> float:
+        """The highest rate either way; 0 where none is known."""
+        traffic = [steps.value for name, steps in self.series.items() if name in WIRE_PER_PAYLOAD_OF]
+        return max((float(np.nanmax(values, initial=0.0)) for values in traffic), default=0.0)
 
-def readings_of(gpu: int, trace: Trace, diagnosis: Diagnosis, axis: TimeAxis) -> GpuReadings:
-    """The readings of one GPU that lie on the axis; those of a trace on a clock of its own do not."""
+
+def readings_of(
+    gpu: int, own: pl.DataFrame, states: pl.DataFrame, trace: Trace, diagnosis: Diagnosis, axis: TimeAxis
+) -> GpuReadings:
+    """The readings of one GPU that lie on the axis, from its samples (columns `READ`) and states."""
     finding = next((item for item in diagnosis.gpus if item.gpu == gpu), None)
     info = next((item for item in trace.gpus if item.gpu == gpu), None)
-    own = trace.samples.filter(pl.col("gpu") == gpu) if is_clocked(trace) else trace.samples.clear()
-    states = diagnosis.states.filter(pl.col("gpu") == gpu) if diagnosis.states.height else diagnosis.states
     series, moved = {}, {}
     length = pl.col("end_ns") - pl.col("start_ns")
     for name, factor in WIRE_PER_PAYLOAD_OF.items():
@@ -97,7 +104,7 @@ def sum_names(own: pl.DataFrame, readings: GpuReadings, lost: pl.DataFrame) -> l
 
 @dataclass(frozen=True)
 class FigureBuilder:
-    """Puts one GPU after another into stores and panels that share an axis, bins and colours."""
+    """Puts one GPU after another into stores and panels that share axes, bins and colours."""
 
     diagnosis: Diagnosis
     axis: TimeAxis
@@ -107,6 +114,8 @@ class FigureBuilder:
     tick_s: float
     values_bin_s: float | None
     edges_s: Floats
+    peak_gb_per_s: float
+    _made: dict[str, charts.Spec] = field(default_factory=dict)
 
     def bars(
         self, columns: Columns, lanes: Sequence[str], bars: pl.DataFrame, calls: pl.DataFrame
@@ -209,13 +218,13 @@ class FigureBuilder:
             }
             for regime in self.diagnosis.regimes
         ]
-        return charts.regimes(bands, self.axis, self.regimes)
+        return self._once(charts.regimes, bands, self.axis, self.regimes)
 
     def phase_panel(self, lanes: Sequence[str], own: pl.DataFrame) -> charts.Spec | None:
         """What each worker did, lane by lane."""
         if own.is_empty():
             return None
-        return charts.lanes(lanes, self.axis, self._palette("phases", own["name"].unique().to_list()))
+        return self._once(charts.lanes, lanes, self.axis, self._palette("phases", own["name"].unique().to_list()))
 
     def lost_panel(self, lost: pl.DataFrame, readings: GpuReadings) -> charts.Spec | None:
         """How time divides into states, and what the lost seconds were charged to."""
@@ -223,14 +232,13 @@ class FigureBuilder:
             return None
         causes = lost["cause"].unique().to_list() if lost.height else []
         palette = self._palette("states", _STATES) | self._palette("causes", causes)
-        return charts.lanes(["state", "lost to"], self.axis, palette)
+        return self._once(charts.lanes, ["state", "lost to"], self.axis, palette, 30)
 
     def link_panel(self, readings: GpuReadings) -> charts.Spec | None:
         """What crossed the link, under what it can carry."""
-        traffic = {name: readings.series[name] for name in WIRE_PER_PAYLOAD_OF if name in readings.series}
+        traffic = [name for name in WIRE_PER_PAYLOAD_OF if name in readings.series]
         if not traffic:
             return None
-        peak = max(float(np.nanmax(steps.value, initial=0.0)) for steps in traffic.values())
         rules = [
             (words, rate / 1e9)
             for words, rate in (
@@ -239,14 +247,21 @@ class FigureBuilder:
             )
             if rate is not None
         ]
-        return charts.link_traffic(tuple(traffic), peak, rules, self.axis, self.colours["series"])
+        return self._once(charts.link_traffic, traffic, self.peak_gb_per_s, rules, self.axis, self.colours["series"])
 
     def compute_panel(self, readings: GpuReadings, gaps: Sequence[Gap]) -> charts.Spec | None:
         """How busy the SMs were, before the gaps."""
         if "sm" not in readings.series:
             return None
         palette = self._palette("causes", sorted({gap.cause for gap in gaps}))
-        return charts.compute_share(self.axis, self.colours["states"], palette)
+        return self._once(charts.compute_share, self.axis, self.colours["states"], palette)
+
+    def _once(self, make: Callable[..., charts.Spec], *given: Any) -> charts.Spec:
+        """The specification for these arguments; GPUs of one run mostly have the same, and making one takes long."""
+        key = repr((make.__name__, given))
+        if key not in self._made:
+            self._made[key] = make(*given)
+        return self._made[key]
 
     def _palette(self, kind: str, names: Sequence[str]) -> dict[str, str]:
         known: dict[str, str] = self.colours[kind]

@@ -37,10 +37,13 @@ class Counts:
 
 
 def _ordered(at_s: Floats, density: Floats, times_s: Floats) -> tuple[Floats, Floats]:
-    order = np.argsort(at_s, kind="stable")
-    count = np.searchsorted(at_s[order], times_s, side="right")
-    sums = np.concatenate([[0.0], np.cumsum(density[order])])
-    moments = np.concatenate([[0.0], np.cumsum(density[order] * at_s[order])])
+    """Until each time, the sum of the densities of what happened, and of their moments."""
+    if not (at_s[1:] >= at_s[:-1]).all():
+        order = np.argsort(at_s, kind="stable")
+        at_s, density = at_s[order], density[order]
+    count = np.searchsorted(at_s, times_s, side="right")
+    sums = np.concatenate([[0.0], np.cumsum(density)])
+    moments = np.concatenate([[0.0], np.cumsum(density * at_s)])
     return sums[count], moments[count]
 
 
