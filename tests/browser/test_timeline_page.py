@@ -15,7 +15,7 @@ from gputrace.render.timeline import build_timeline
 from gputrace.render.timeline.columns import unpack
 from gputrace.resources import reports_dir
 from tests.big_runs import day_on_eight_gpus
-from tests.browser.support import Opened, Report, opened, wait_until
+from tests.browser.support import HOSTILE, Opened, Report, opened, wait_until
 from tests.made import with_outlook
 
 pytestmark = pytest.mark.browser
@@ -26,7 +26,7 @@ WIRE_PER_PAYLOAD = 276 / 256
 @pytest.fixture(scope="module")
 def outlook(tmp_path_factory: pytest.TempPathFactory, told_story: Report) -> Report:
     """The told story with made regimes."""
-    found = with_outlook(told_story.diagnosis)
+    found = with_outlook(told_story.diagnosis, hostile=HOSTILE)
     path = tmp_path_factory.mktemp("outlook") / "report.html"
     path.write_text(HtmlRenderer().render(told_story.trace, found), encoding="utf-8")
     return Report(path, told_story.trace, found)
@@ -311,6 +311,14 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         path.write_text(day_on_eight_gpus(patch), encoding="utf-8")
     return path
+
+
+def test_a_day_on_eight_gpus_is_under_12_mb(day: Path) -> None:
+    page = day.read_text(encoding="utf-8")
+    assert page.count('id="store-gpu') == 8
+    assert "the lowest and the highest of every 2 s." in page
+    assert "phases are held one by one" in page
+    assert 6_000_000 < day.stat().st_size < 12_000_000
 
 
 def test_a_day_on_eight_gpus_opens_and_says_what_it_lacks(browser: Browser, day: Path, told_story: Report) -> None:
