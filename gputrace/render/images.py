@@ -14,6 +14,7 @@ from gputrace.analysis.redaction import is_redacted
 from gputrace.render import units
 from gputrace.render.charts.details import Chart, Spec, detail_charts
 from gputrace.render.timeline import Panel, build_timeline
+from gputrace.render.timeline.still import Rows, still
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
 
@@ -24,7 +25,11 @@ _LINE = 110
 _PANELS = {
     "regimes": ("regimes", "Stretches of the run in which the phases behave alike."),
     "phases": ("phases", "What each worker did, a lane for each thing that it does one at a time."),
-    "link": ("link traffic, payload GB/s", "What crossed the link; the dashed line is the run's own line rate."),
+    "lost": ("states, and what lost time went to", "Shares of each stretch of time: above by state, below by cause."),
+    "link": (
+        "link traffic, payload GB/s",
+        "Filled: rx, into the GPU; line: tx, out of it. Dashed: what the link can carry, and the run's own line rate.",
+    ),
     "compute": ("share of SMs active", "Gaps are shaded in the colour of their cause."),
 }
 
@@ -55,15 +60,16 @@ def charts(trace: Trace, diagnosis: Diagnosis) -> Iterator[Chart]:
         zero = f"0 s is {units.utc(axis.origin_ns)} UTC." if axis.utc else "This log has no wall clock."
         for figure in timeline.figures:
             for panel in figure.panels:
-                yield _alone(_of_panel(figure.gpu, panel, zero), theme, source)
+                yield _alone(_of_panel(figure.gpu, panel, still(timeline, figure, panel.kind), zero), theme, source)
     for chart in detail_charts(trace, diagnosis, theme):
         yield _alone(chart, theme, source)
 
 
-def _of_panel(gpu: int, panel: Panel, zero: str) -> Chart:
-    """A panel with a time axis and a legend of its own: in the page those of a GPU share them."""
+def _of_panel(gpu: int, panel: Panel, data: dict[str, Rows], zero: str) -> Chart:
+    """A panel with its data, a time axis and a legend of its own: in the page those of a GPU share them."""
     title, caption = _PANELS[panel.kind]
     spec = deepcopy(panel.spec)
+    spec["datasets"] |= data
     _show_legends(spec)
     for layer in [spec, *spec.get("layer", [])]:
         time = layer.get("encoding", {}).get("x", {}).get("axis")

@@ -118,10 +118,16 @@ def link_traffic(
     foot = {"y": alt.value(_PLOT_HEIGHT - _HOLE_HEIGHT), "y2": alt.value(_PLOT_HEIGHT)}
     layers.append(holes.encode(x=_time(axis, "start", labels=False), x2="end:Q", **foot))
     if rules:
-        base = alt.Chart(alt.InlineData(values=[{"value": rate, "words": words} for words, rate in rules]))
+        # Two rates may lie close: the words of the lowest of several go below it, those of others above.
+        lowest = min(rate for _, rate in rules) if len(rules) > 1 else None
+        told = [{"value": rate, "words": words, "below": rate == lowest} for words, rate in rules]
+        base = alt.Chart(alt.InlineData(values=told))
         layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
-        words = base.mark_text(align="right", baseline="bottom", fontSize=10, dx=-3, dy=-1)
-        layers.append(words.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
+        for below, looks in ((False, {"baseline": "bottom", "dy": -1}), (True, {"baseline": "top", "dy": 2})):
+            words = base.transform_filter(alt.datum.below == below).mark_text(
+                align="right", fontSize=10, dx=-3, **looks
+            )
+            layers.append(words.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
     return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, (*series, "holes"))
 
 
