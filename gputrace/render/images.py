@@ -13,7 +13,7 @@ from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.redaction import is_redacted
 from gputrace.render import units
 from gputrace.render.charts.details import Chart, Spec, detail_charts
-from gputrace.render.timeline import Panel, build_timeline
+from gputrace.render.still import Panel, build_timeline
 from gputrace.resources import reports_dir
 from gputrace.trace import Trace
 
