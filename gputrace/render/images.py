@@ -57,7 +57,7 @@ def charts(trace: Trace, diagnosis: Diagnosis) -> Iterator[Chart]:
     timeline = build_timeline(trace, diagnosis, theme["colours"])
     if timeline is not None:
         axis = timeline.axis
-        zero = f"0 s is {units.utc(axis.origin_ns)} UTC." if axis.utc else "This log has no wall clock."
+        zero = f"0\u00a0s is {units.utc(axis.origin_ns)} UTC." if axis.utc else "This log has no wall clock."
         for figure in timeline.figures:
             for panel in figure.panels:
                 yield _alone(_of_panel(figure.gpu, panel, still(timeline, figure, panel.kind), zero), theme, source)
@@ -134,7 +134,7 @@ def _show_legends(spec: Spec) -> None:
 def _wrapped(text: str) -> list[str]:
     """Lines of at most `_LINE` characters; a word longer than that keeps its end, which tells paths apart."""
     lines = [""]
-    for word in text.split():
+    for word in text.split(" "):
         word = word if len(word) <= _LINE else f"…{word[1 - _LINE :]}"
         if lines[-1] and len(lines[-1]) + 1 + len(word) > _LINE:
             lines.append("")

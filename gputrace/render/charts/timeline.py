@@ -123,9 +123,10 @@ def link_traffic(
         told = [{"value": rate, "words": words, "below": rate == lowest} for words, rate in rules]
         base = alt.Chart(alt.InlineData(values=told))
         layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
-        for below, looks in ((False, {"baseline": "bottom", "dy": -1}), (True, {"baseline": "top", "dy": 2})):
-            words = base.transform_filter(alt.datum.below == below).mark_text(
-                align="right", fontSize=10, dx=-3, **looks
+        for below in (False, True):
+            own = base.transform_filter(alt.datum.below == below)
+            words = own.mark_text(
+                align="right", baseline="top" if below else "bottom", fontSize=10, dx=-3, dy=2 if below else -1
             )
             layers.append(words.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
     return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, (*series, "holes"))
