@@ -118,10 +118,16 @@ def link_traffic(
     foot = {"y": alt.value(_PLOT_HEIGHT - _HOLE_HEIGHT), "y2": alt.value(_PLOT_HEIGHT)}
     layers.append(holes.encode(x=_time(axis, "start", labels=False), x2="end:Q", **foot))
     if rules:
-        base = alt.Chart(alt.InlineData(values=[{"value": rate, "words": words} for words, rate in rules]))
+        base = alt.Chart(alt.InlineData(values=[{"value": rate} for _, rate in rules]))
         layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
-        words = base.mark_text(align="right", baseline="bottom", fontSize=10, dx=-3, dy=-1)
-        layers.append(words.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
+        # The highest is labelled above its rule, the others below theirs: they often lie close together.
+        ordered = sorted(rules, key=lambda rule: -rule[1])
+        for place, some in (("bottom", ordered[:1]), ("top", ordered[1:])):
+            labelled = alt.Chart(alt.InlineData(values=[{"value": rate, "words": words} for words, rate in some]))
+            text = labelled.mark_text(
+                align="right", baseline=place, fontSize=10, dx=-3, dy=-1 if place == "bottom" else 2
+            )
+            layers.append(text.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
     return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, (*series, "holes"))
 
 
