@@ -122,10 +122,10 @@ def link_traffic(
         layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
         # The highest is labelled above its rule, the others below theirs: they often lie close together.
         ordered = sorted(rules, key=lambda rule: -rule[1])
-        for place, some in (("bottom", ordered[:1]), ("top", ordered[1:])):
+        for above, some in ((True, ordered[:1]), (False, ordered[1:])):
             labelled = alt.Chart(alt.InlineData(values=[{"value": rate, "words": words} for words, rate in some]))
             text = labelled.mark_text(
-                align="right", baseline=place, fontSize=10, dx=-3, dy=-1 if place == "bottom" else 2
+                align="right", baseline="bottom" if above else "top", fontSize=10, dx=-3, dy=-1 if above else 2
             )
             layers.append(text.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
     return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, (*series, "holes"))
