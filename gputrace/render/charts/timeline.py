@@ -118,17 +118,16 @@ def link_traffic(
     foot = {"y": alt.value(_PLOT_HEIGHT - _HOLE_HEIGHT), "y2": alt.value(_PLOT_HEIGHT)}
     layers.append(holes.encode(x=_time(axis, "start", labels=False), x2="end:Q", **foot))
     if rules:
-        # Two rates may lie close: the words of the lowest of several go below it, those of others above.
-        lowest = min(rate for _, rate in rules) if len(rules) > 1 else None
-        told = [{"value": rate, "words": words, "below": rate == lowest} for words, rate in rules]
-        base = alt.Chart(alt.InlineData(values=told))
+        base = alt.Chart(alt.InlineData(values=[{"value": rate} for _, rate in rules]))
         layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
-        for below in (False, True):
-            own = base.transform_filter(alt.datum.below == below)
-            words = own.mark_text(
-                align="right", baseline="top" if below else "bottom", fontSize=10, dx=-3, dy=2 if below else -1
+        # The highest is labelled above its rule, the others below theirs: they often lie close together.
+        ordered = sorted(rules, key=lambda rule: -rule[1])
+        for above, some in ((True, ordered[:1]), (False, ordered[1:])):
+            labelled = alt.Chart(alt.InlineData(values=[{"value": rate, "words": words} for words, rate in some]))
+            text = labelled.mark_text(
+                align="right", baseline="bottom" if above else "top", fontSize=10, dx=-3, dy=-1 if above else 2
             )
-            layers.append(words.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
+            layers.append(text.encode(y=y, x=alt.value(alt.ExprRef("width")), text="words:N"))
     return _spec(alt.layer(*layers, height=_PLOT_HEIGHT, width="container"), axis, (*series, "holes"))
 
 
