@@ -11,8 +11,8 @@ from gputrace.analysis.account import GpuView, gpu_views
 from gputrace.analysis.bandwidth import Transfers, transfers
 from gputrace.analysis.blame import BLAME, charge, lost_pieces
 from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
-from gputrace.analysis.gaps import causes, find_gaps
-from gputrace.analysis.headline import headline, main_cause
+from gputrace.analysis.gaps import find_gaps
+from gputrace.analysis.headline import headline, main_cause, main_cause_of
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.outlook import outlook, with_recoverable
@@ -173,11 +173,10 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
 def _stable(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> bool:
     """Whether the main cause, and that there is one, survives halving and doubling every threshold."""
     chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
-    for varied in limits.variations().values():
-        case = _case(trace, measured, diagnosis.phases, varied)
-        if main_cause(causes(case.blame), judge_all(case)) != chosen:
-            return False
-    return True
+    return all(
+        main_cause_of(_case(trace, measured, diagnosis.phases, varied)) == chosen
+        for varied in limits.variations().values()
+    )
 
 
 def _window(trace: Trace, spans: Windows) -> Window:

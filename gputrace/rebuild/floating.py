@@ -103,9 +103,9 @@ def _b_g2_cost(call: "Call", line: Floating, known: TimeBounds) -> float | None:
 
 
 def _lines(sequence: Sequence, event: str, key: str, extra: str | None = None) -> list[Floating]:
-    marks = sequence.of(event).filter(pl.col(key).is_not_null())
     columns = ["order", "line", key, "arrival_ns", *([extra] if extra else [])]
-    return [Floating(*row) for row in marks.select(columns).iter_rows()]
+    marks = sequence.of(event, columns=columns).filter(pl.col(key).is_not_null())
+    return [Floating(*row) for row in marks.iter_rows()]
 
 
 def _reachable(call: "Call", name: str, orders: list[int]) -> range:

@@ -1,10 +1,9 @@
-"""Calls put together to the frames of a `Trace`."""
+"""Calls put together to the CALLS frame of a `Trace`, and how many marks found a place in time."""
 
 import polars as pl
 
 from gputrace import schema
 from gputrace.rebuild.calls import Call
-from gputrace.rebuild.phases import Row, phases_of
 from gputrace.rebuild.sequence import Sequence
 from gputrace.trace import Quality
 
@@ -72,15 +71,6 @@ def calls_frame(calls: list[Call], syntheses: pl.DataFrame, failed: set[tuple[st
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def phases_frame(calls: list[Call], frame: pl.DataFrame) -> pl.DataFrame:
-    """The PHASES frame of calls numbered as in `frame` (CALLS)."""
-    owners = frame.select("call", "gpu", "worker").iter_rows()
-    rows = [owner + row for call, owner in zip(calls, owners, strict=True) for row in phases_of(call)]
-    columns = schema.PHASES.polars()
-    order = ["call", "gpu", "worker", *Row._fields]
-    return schema.PHASES.fit(pl.DataFrame(rows, schema={name: columns[name] for name in order}, orient="row"))
 
 
 def count_placed(quality: Quality, calls: list[Call], sequence: Sequence) -> None:
