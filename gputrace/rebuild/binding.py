@@ -8,11 +8,14 @@ smallest total residual is found by following the best partial assignments along
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from gputrace.rebuild.attempts import Attempt
 from gputrace.rebuild.blocks import Block
@@ -174,29 +177,53 @@ def _step(
     return sorted(near, key=lambda partial: partial.cost)[:_BEAM]
 
 
-def match_lines(
-    calls: int, candidates: Callable[[int], range | list[int]], cost: Callable[[int, int], float | None]
-) -> "Matched":
-    """For each of `calls`, which line is its own and at what residual (ms): the cheapest one-to-one matching.
+Matched = list[tuple[int | None, float]]
 
-    `candidates(call)` lists the lines that order allows; `cost` gives a residual, or None where the two cannot be.
-    """
-    choices: list[list[tuple[float, int]]] = []
-    for call in range(calls):
-        priced = ((cost(call, line), line) for line in candidates(call))
-        choices.append(
-            [(residual, line) for residual, line in priced if residual is not None and residual < _UNBOUND_MS]
-        )
+
+def match_lines(calls: int, pairs: "Pairs") -> Matched:
+    """For each of `calls`, which line is its own and at what residual (ms): the cheapest one-to-one matching."""
+    likely = pairs.residual_ms < _UNBOUND_MS
+    call, line, residual = pairs.call[likely], pairs.line[likely], pairs.residual_ms[likely]
+    # Every call with its own cheapest line, and of those alike the first: where no two want the same, that is all.
+    ranked = np.lexsort((np.arange(len(call)), residual, call))
+    best = ranked[np.flatnonzero(np.diff(call[ranked], prepend=-1))] if len(call) else ranked
     matched: Matched = [(None, 0.0)] * calls
-    for group in _contested(choices):
-        own = [choices[call] for call in group]
-        found = _each_takes_its_best(own) or _cheapest_matching(own)
-        for call, choice in zip(group, found, strict=True):
-            matched[call] = choice
+    for own, chosen, least in zip(call[best].tolist(), line[best].tolist(), residual[best].tolist(), strict=True):
+        matched[own] = (chosen, least)
+    wanted, times = np.unique(line[best], return_counts=True)
+    if (times > 1).any():
+        _settle(matched, Pairs(call, line, residual), wanted[times > 1])
     return matched
 
 
-Matched = list[tuple[int | None, float]]
+class Pairs(NamedTuple):
+    """Calls and lines that may belong together, by number, in order of calls and then of lines; what each costs."""
+
+    call: npt.NDArray[np.int64]
+    line: npt.NDArray[np.int64]
+    residual_ms: npt.NDArray[np.float64]
+
+
+def _settle(matched: Matched, pairs: Pairs, wanted: npt.NDArray[np.int64]) -> None:
+    """Matches anew the calls that want the same lines, and all that they share lines with."""
+    # Imported here: it costs time, and most logs do not need it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    calls, lines = int(pairs.call.max()) + 1, int(pairs.line.max()) + 1
+    shape = (calls + lines, calls + lines)
+    graph = coo_array((np.ones(len(pairs.call)), (pairs.call, calls + pairs.line)), shape=shape)
+    _, group_of = connected_components(graph, directed=False)
+    disputed = np.isin(group_of[pairs.call], np.unique(group_of[calls + wanted]))
+    choices: dict[int, list[tuple[float, int]]] = {}
+    for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
+        choices.setdefault(call, []).append((residual, line))
+    members = list(choices)
+    for group in _contested(list(choices.values())):
+        own = [choices[members[number]] for number in group]
+        found = _each_takes_its_best(own) or _cheapest_matching(own)
+        for number, choice in zip(group, found, strict=True):
+            matched[members[number]] = choice
 
 
 def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:

@@ -42,6 +42,11 @@ class TimeBounds:
         highest = np.minimum.accumulate(times[::-1])[::-1] if len(times) else times
         return cls(array("q", orders.tobytes()), array("d", lowest.tobytes()), array("d", highest.tobytes()))
 
+    def also(self, orders: Ints, times: Floats) -> "TimeBounds":
+        """The bounds with more positions whose times are known."""
+        own = np.frombuffer(self.orders, dtype=np.int64), np.frombuffer(self.lowest_ns)
+        return TimeBounds.between(np.concatenate([own[0], orders]), np.concatenate([own[1], times]))
+
     def miss_ms(self, order: int, time_ns: float) -> tuple[float, float]:
         """How far `time_ns` lies before and after what the lines around `order` allow, ms; 0 where it does not."""
         low, high = self.span_ns(order)
