@@ -15,6 +15,12 @@ Ints = npt.NDArray[np.int64]
 JITTER_MS = 5.0
 
 
+def outside_ms(span_ns: tuple[float, float], time_ns: float) -> tuple[float, float]:
+    """How far a time lies before and after a span, ms, beyond what printing moves a line; 0 where it does not."""
+    low, high = span_ns
+    return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
+
+
 @dataclass(frozen=True)
 class TimeBounds:
     """When a position of the log was written, from the lines around it that have a time (ns).
@@ -49,8 +55,7 @@ class TimeBounds:
 
     def miss_ms(self, order: int, time_ns: float) -> tuple[float, float]:
         """How far `time_ns` lies before and after what the lines around `order` allow, ms; 0 where it does not."""
-        low, high = self.span_ns(order)
-        return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
+        return outside_ms(self.span_ns(order), time_ns)
 
     def span_ns(self, order: int) -> tuple[float, float]:
         """Earliest and latest time at which `order` was written; infinite where nothing bounds it."""
