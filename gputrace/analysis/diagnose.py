@@ -13,7 +13,7 @@ from gputrace.analysis.bandwidth import Transfers, transfers
 from gputrace.analysis.blame import charge, lost_pieces
 from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
 from gputrace.analysis.gaps import causes, find_gaps
-from gputrace.analysis.headline import headline, main_cause
+from gputrace.analysis.headline import headline, main_cause, main_cause_of
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.outlook import outlook, with_recoverable
@@ -176,9 +176,8 @@ def _variations(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits:
     found = []
     for (name, value), varied in limits.variations().items():
         case = _case(trace, measured, diagnosis.phases, varied)
-        totals = causes(case.blame)
-        cause = main_cause(totals, judge_all(case))
-        share = next((total.share for total in totals if total.cause == cause), None)
+        cause = main_cause_of(case)
+        share = next((total.share for total in causes(case.blame) if total.cause == cause), None)
         found.append(Variation(name, getattr(limits, name), value, cause, share, cause == chosen))
     return tuple(found)
 

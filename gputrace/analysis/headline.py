@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import CauseTotal, Diagnosis, HypothesisFinding
-from gputrace.analysis.hypotheses import ALL
+from gputrace.analysis.gaps import causes
+from gputrace.analysis.hypotheses import ALL, Case
 from gputrace.analysis.outlook import remedy_of
 from gputrace.analysis.pipeline.busy import IN_WORDS
 from gputrace.trace import Trace
@@ -17,6 +18,13 @@ def main_cause(by_cause: Iterable[CauseTotal], hypotheses: Iterable[HypothesisFi
     supported = {finding.id for finding in hypotheses if finding.verdict == "supported"}
     first = next(iter(by_cause), None)
     return first.cause if first is not None and first.cause in supported else None
+
+
+def main_cause_of(case: Case) -> str | None:
+    """The main cause of a case. Only the cause with most lost seconds is judged: no other can be the main one."""
+    first = next(iter(causes(case.blame)), None)
+    named = [hypothesis for hypothesis in ALL if first is not None and hypothesis.id == first.cause]
+    return main_cause([first] if first else [], [hypothesis.judge(case) for hypothesis in named])
 
 
 def headline(trace: Trace, diagnosis: Diagnosis) -> str:

@@ -25,11 +25,16 @@ _DRIVER_P_VALUE = 0.01
 
 
 def summarise_phases(
-    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame, regimes: Sequence[pl.Series] = ()
+    trace: Trace,
+    moved: list[Transfers],
+    bursts: pl.DataFrame,
+    regimes: Sequence[pl.Series] = (),
+    with_drivers: bool = True,
 ) -> tuple[PhaseFinding, ...]:
     """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown.
 
-    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them.
+    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them. What a phase's
+    length goes with takes half of the time: `with_drivers` says whether it is wanted.
     """
     complete = trace.calls_in_focus.filter("complete")
     phases = trace.phases.join(complete.select("call", "warmup"), on="call")
@@ -39,7 +44,7 @@ def summarise_phases(
     held_total = float(phases.filter(pl.col("name") == "mutex_held")["duration_ms"].sum())
     held_median = float(complete["mutex_held_ms"].median() or 0.0)  # type: ignore[arg-type]
     instances = pl.concat([m.instances for m in moved]) if moved else None
-    context = driver_context(trace, complete, bursts)
+    context = driver_context(trace, complete, bursts) if with_drivers else pl.DataFrame()
     found = []
     for name in PHASE_NAMES:
         own = phases.filter(pl.col("name") == name)
@@ -64,7 +69,7 @@ def summarise_phases(
                 class_reason=reason,
                 under_mutex=bool(own["under_mutex"][0]),
                 share_of_mutex_held=float(values.sum()) / held_total if held_total and own["under_mutex"][0] else None,
-                drivers=_drivers(own, context) if kind == "variable" else (),
+                drivers=_drivers(own, context) if with_drivers and kind == "variable" else (),
                 **_copied(instances, name, complete),
             )
         )

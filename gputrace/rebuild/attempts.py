@@ -76,7 +76,7 @@ def collect_attempts(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attem
             attempt.gpu, attempt.kind = other.gpu, other.kind
             attempt.spawn_to_enter_ms, attempt.prove_start_ms = other.spawn_to_enter_ms, other.prove_start_ms
             attempt.spawned_ns = other.spawned_ns
-    gpu_of: dict[int | None, int] = dict(sequence.of("worker_started").select("worker", "gpu").iter_rows())
+    gpu_of: dict[int | None, int] = dict(sequence.of("worker_started", columns=("worker", "gpu")).iter_rows())
     for attempt in (*written, *spoken):
         if attempt.gpu is None:
             attempt.gpu = gpu_of.get(attempt.worker)
@@ -102,9 +102,9 @@ def _from_timeline(sequence: Sequence, epochs: dict[int, Epoch]) -> list[Attempt
     columns = ("order", "event", "restart", "worker", "job", "partition", "offset_ms", "gpu_ms", "line", "source")
     # Without an epoch, times count from the engine's start.
     zero = Epoch(0.0, 0.0)
-    for order, event, restart, worker, job, partition, offset_ms, gpu_ms, line, source in (
-        sequence.of("GPU_PICKUP", "GPU_START", "GPU_END").select(columns).iter_rows()
-    ):
+    for order, event, restart, worker, job, partition, offset_ms, gpu_ms, line, source in sequence.of(
+        "GPU_PICKUP", "GPU_START", "GPU_END", columns=columns
+    ).iter_rows():
         at_ns = epochs.get(restart, zero).to_ns(offset_ms)
         if event == "GPU_END":
             queue = unfinished[restart, worker, job, partition] or unfinished[restart, worker, job, None]
@@ -137,9 +137,9 @@ def _from_tracing(sequence: Sequence) -> list[Attempt]:
         "event", "worker", "job", "partition", "gpu", "proof_kind", "log_ns", "spawn_to_enter_ms", "prove_start_ms",
         "line", "source",
     )  # fmt: skip
-    for event, worker, job, partition, gpu, kind, log_ns, spawn_ms, prove_ms, line, source in (
-        sequence.of("hot_path", "prove_start_spawned", "prove_start_returned").select(columns).iter_rows()
-    ):
+    for event, worker, job, partition, gpu, kind, log_ns, spawn_ms, prove_ms, line, source in sequence.of(
+        "hot_path", "prove_start_spawned", "prove_start_returned", columns=columns
+    ).iter_rows():
         current = latest.get(worker)
         if event == "hot_path":
             current = Attempt(worker, job, partition, gpu=gpu, kind=kind, pickup_ns=log_ns, line=line, source=source)

@@ -7,16 +7,18 @@ Blocks of one GPU form a chain in which the lock's time depends on the block bef
 smallest total residual is found by following the best partial assignments along the chain.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from gputrace.rebuild.attempts import Attempt
 from gputrace.rebuild.blocks import Block
-from gputrace.rebuild.timebounds import TimeBounds
+from gputrace.rebuild.timebounds import TimeBounds, outside_ms
 
 # Costs in ms. Printing and scheduling move a line by a few ms; a block without a partition costs more than any
 # disagreement that a right binding was seen to have.
@@ -53,40 +55,67 @@ class _Partial:
     before: "_Partial | None"
 
 
-def _fit(block: Block, attempt: Attempt, free: _Free | None, bounds: TimeBounds) -> tuple[float, float | None]:
-    """Cost in ms of binding the two, and the unlock time that follows."""
+class _Hold(NamedTuple):
+    """What a block says, read once: it is held against every attempt that may be its own.
+
+    `edges` are its lock's and unlock's lines, where it has them: whether it is the unlock, when the line came (None
+    where nothing stamped it), and between which times it was written.
+    """
+
+    lower_ms: int | None
+    held_ms: int | None
+    before_lock_ms: int | None
+    waited: bool
+    unlocked: tuple[float, float]
+    edges: tuple[tuple[bool, int | None, float, float], ...]
+
+    @classmethod
+    def of(cls, block: Block, bounds: TimeBounds) -> "_Hold":
+        ms = block.ms
+        edges = []
+        for event in ("mutex_acquired", "mutex_released"):
+            arrival_ns, order = block.arrivals.get(event), block.orders.get(event)
+            if arrival_ns is not None or order is not None:
+                span = (0.0, 0.0) if arrival_ns is not None or order is None else bounds.span_ns(order)
+                edges.append((event == "mutex_released", arrival_ns, *span))
+        return cls(
+            ms.get("total_start_fn_ms", ms.get("gpu_total_ms")),
+            block.held_ms,
+            block.before_lock_ms,
+            ms.get("mutex_wait_ms", 0) > 1,
+            bounds.span_ns(block.order_unlocked),
+            tuple(edges),
+        )
+
+
+def _fit(hold: _Hold, attempt: Attempt, entry_ns: float | None, free: _Free | None) -> tuple[float, float | None]:
+    """Cost in ms of binding the two, and the unlock time that follows. `entry_ns` is the attempt's."""
     cost = 0.0
-    total = block.ms.get("total_start_fn_ms")
-    lower = total if total is not None else block.ms.get("gpu_total_ms")
-    if attempt.prove_start_ms is not None and lower is not None:
-        release_ms = attempt.prove_start_ms - lower
+    if attempt.prove_start_ms is not None and hold.lower_ms is not None:
+        release_ms = attempt.prove_start_ms - hold.lower_ms
         # Adjacency: of two that fit alike, the one that returns sooner after the unlock.
         cost += _IMPOSSIBLE_MS - release_ms if release_ms < -1 else release_ms * 1e-3
-    entry_ns = attempt.entry_ns
-    held = block.held_ms
-    if entry_ns is None or held is None:
+    if entry_ns is None or hold.held_ms is None:
         return cost, None
-    before_lock = block.before_lock_ms
-    if before_lock is None:
+    if hold.before_lock_ms is None:
         # Old builds: only that the block follows the entry and ends before the proof is finished.
-        return cost + bounds.miss_ms(block.order_unlocked, entry_ns + held * 1e6)[1] * 1e-2, None
-    lock_ns = entry_ns + (before_lock + 1.0) * 1e6
-    unlock_ns = lock_ns + (held + 0.5) * 1e6
+        return cost + outside_ms(hold.unlocked, entry_ns + hold.held_ms * 1e6)[1] * 1e-2, None
+    lock_ns = entry_ns + (hold.before_lock_ms + 1.0) * 1e6
+    unlock_ns = lock_ns + (hold.held_ms + 0.5) * 1e6
     # Without the line that says how long the call waited for a thread, the entry is only known not to be earlier.
     early_weight = 1.0 if attempt.spawn_to_enter_ms is not None else _UNKNOWN_SPAWN_WEIGHT
     if free is not None:
         late_ms = (lock_ns - free.at_ns) / 1e6
-        waited = block.ms.get("mutex_wait_ms", 0) > 1
-        late_weight = 0.0 if not waited else 1.0 if free.sure else _UNKNOWN_SPAWN_WEIGHT
+        late_weight = 0.0 if not hold.waited else 1.0 if free.sure else _UNKNOWN_SPAWN_WEIGHT
         cost += min(_MOST_MS, -late_ms * early_weight if late_ms < 0 else late_ms * late_weight)
-    for event, at_ns in (("mutex_acquired", lock_ns), ("mutex_released", unlock_ns)):
-        if event in block.arrivals:
-            off_ms = (at_ns - block.arrivals[event]) / 1e6
+    for is_unlock, arrival_ns, low, high in hold.edges:
+        at_ns = unlock_ns if is_unlock else lock_ns
+        if arrival_ns is not None:
+            off_ms = (at_ns - arrival_ns) / 1e6
             cost += min(_MOST_MS, off_ms if off_ms > 0 else -off_ms * early_weight)
-        elif event in block.orders:
-            early_ms, late_ms = bounds.miss_ms(block.orders[event], at_ns)
+        else:
+            early_ms, late_ms = outside_ms((low, high), at_ns)
             cost += min(_MOST_MS, early_ms * early_weight + late_ms)
-            low, high = bounds.span_ns(block.orders[event])
             if isfinite(low) and isfinite(high):
                 # Of two that fit, the one nearer the middle of what is possible.
                 cost += min(_MOST_MS, _CENTRE_WEIGHT * abs(at_ns - (low + high) / 2) / 1e6)
@@ -102,6 +131,7 @@ def bind_blocks(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds
     by_start = sorted(
         (i for i, a in enumerate(attempts) if a.start_order is not None), key=lambda i: attempts[i].start_order or 0
     )
+    entries = [attempt.entry_ns for attempt in attempts]
     untimed = [i for i, a in enumerate(attempts) if a.start_order is None and a.spawned_ns is not None]
     one_mutex = all(later.order_locked >= block.order_unlocked for block, later in pairwise(blocks))
     coming, open_now = 0, list[int]()
@@ -124,7 +154,8 @@ def bind_blocks(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds
         if block.restart != restart:
             restart = block.restart
             beam = [_Partial(p.cost, {}, p.used, p.choice, p.choice_cost, p.before) for p in beam]
-        beam = _step(beam, block, candidates, frozenset(open_now), attempts, bounds, one_mutex)
+        hold = _Hold.of(block, bounds)
+        beam = _step(beam, hold, candidates, frozenset(open_now), attempts, entries, one_mutex)
     if not blocks:
         return []
     best: _Partial | None = min(beam, key=lambda partial: partial.cost)
@@ -137,26 +168,28 @@ def bind_blocks(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds
 
 def _step(
     beam: list[_Partial],
-    block: Block,
+    hold: _Hold,
     candidates: list[int],
     alive: frozenset[int],
     attempts: list[Attempt],
-    bounds: TimeBounds,
+    entries: list[float | None],
     one_mutex: bool,
 ) -> list[_Partial]:
     best: dict[tuple[frozenset[int], int | None], _Partial] = {}
+    turn_ms = _TURN_MS if hold.before_lock_ms is None else _TURN_MS * 1e-2
     for partial in beam:
         options: list[tuple[int | None, float, dict[int | None, _Free]]] = []
-        turns: Counter[int | None] = Counter()
+        turns: dict[int | None, int] = {}
         for i in candidates:
             if i in partial.used:
                 continue
             gpu = 0 if one_mutex else attempts[i].gpu
             free = partial.free.get(gpu) if gpu is not None else None
-            cost, unlock_ns = _fit(block, attempts[i], free, bounds)
+            cost, unlock_ns = _fit(hold, attempts[i], entries[i], free)
             # The mutex is not fair, but with two workers only one can wait, and with more the first mostly comes first.
-            cost += turns[gpu] * (_TURN_MS if block.before_lock_ms is None else _TURN_MS * 1e-2)
-            turns[gpu] += 1
+            turn = turns.get(gpu, 0)
+            cost += turn * turn_ms
+            turns[gpu] = turn + 1
             sure = attempts[i].spawn_to_enter_ms is not None
             now = {} if unlock_ns is None else {gpu: _Free(unlock_ns, sure)}
             options.append((i, cost, partial.free | now))
@@ -174,29 +207,53 @@ def _step(
     return sorted(near, key=lambda partial: partial.cost)[:_BEAM]
 
 
-def match_lines(
-    calls: int, candidates: Callable[[int], range | list[int]], cost: Callable[[int, int], float | None]
-) -> "Matched":
-    """For each of `calls`, which line is its own and at what residual (ms): the cheapest one-to-one matching.
+Matched = list[tuple[int | None, float]]
 
-    `candidates(call)` lists the lines that order allows; `cost` gives a residual, or None where the two cannot be.
-    """
-    choices: list[list[tuple[float, int]]] = []
-    for call in range(calls):
-        priced = ((cost(call, line), line) for line in candidates(call))
-        choices.append(
-            [(residual, line) for residual, line in priced if residual is not None and residual < _UNBOUND_MS]
-        )
+
+def match_lines(calls: int, pairs: "Pairs") -> Matched:
+    """For each of `calls`, which line is its own and at what residual (ms): the cheapest one-to-one matching."""
+    likely = pairs.residual_ms < _UNBOUND_MS
+    call, line, residual = pairs.call[likely], pairs.line[likely], pairs.residual_ms[likely]
+    # Every call with its own cheapest line, and of those alike the first: where no two want the same, that is all.
+    ranked = np.lexsort((np.arange(len(call)), residual, call))
+    best = ranked[np.flatnonzero(np.diff(call[ranked], prepend=-1))] if len(call) else ranked
     matched: Matched = [(None, 0.0)] * calls
-    for group in _contested(choices):
-        own = [choices[call] for call in group]
-        found = _each_takes_its_best(own) or _cheapest_matching(own)
-        for call, choice in zip(group, found, strict=True):
-            matched[call] = choice
+    for own, chosen, least in zip(call[best].tolist(), line[best].tolist(), residual[best].tolist(), strict=True):
+        matched[own] = (chosen, least)
+    wanted, times = np.unique(line[best], return_counts=True)
+    if (times > 1).any():
+        _settle(matched, Pairs(call, line, residual), wanted[times > 1])
     return matched
 
 
-Matched = list[tuple[int | None, float]]
+class Pairs(NamedTuple):
+    """Calls and lines that may belong together, by number, in order of calls and then of lines; what each costs."""
+
+    call: npt.NDArray[np.int64]
+    line: npt.NDArray[np.int64]
+    residual_ms: npt.NDArray[np.float64]
+
+
+def _settle(matched: Matched, pairs: Pairs, wanted: npt.NDArray[np.int64]) -> None:
+    """Matches anew the calls that want the same lines, and all that they share lines with."""
+    # Imported here: it costs time, and most logs do not need it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    calls, lines = int(pairs.call.max()) + 1, int(pairs.line.max()) + 1
+    shape = (calls + lines, calls + lines)
+    graph = coo_array((np.ones(len(pairs.call)), (pairs.call, calls + pairs.line)), shape=shape)
+    _, group_of = connected_components(graph, directed=False)
+    disputed = np.isin(group_of[pairs.call], np.unique(group_of[calls + wanted]))
+    choices: dict[int, list[tuple[float, int]]] = {}
+    for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
+        choices.setdefault(call, []).append((residual, line))
+    members = list(choices)
+    for group in _contested(list(choices.values())):
+        own = [choices[members[number]] for number in group]
+        found = _each_takes_its_best(own) or _cheapest_matching(own)
+        for number, choice in zip(group, found, strict=True):
+            matched[members[number]] = choice
 
 
 def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:

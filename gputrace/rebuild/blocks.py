@@ -6,6 +6,9 @@ before 2026-03-13 print neither: there a block begins with the first GPU line an
 
 from dataclasses import dataclass, field
 
+import numpy as np
+import polars as pl
+
 from gputrace.rebuild.separate import interleaved, separate
 from gputrace.rebuild.sequence import FIGURES_OF, Sequence
 from gputrace.rebuild.timebounds import TimeBounds
@@ -23,6 +26,8 @@ UNDER_MUTEX = (
     "mutex_released",
 )
 _NEEDED = ("mutex_acquired", "ntt_h", "ntt_msm_h", "barrier_wait", "batch_add", "tail_msm", "mutex_released")
+# Several circuits print one ntt_h each; allocations come as they are needed.
+_MAY_REPEAT = ("ntt_h", "d_a_allocated", "pool_threshold_set")
 # A block grows in this order; a line that would go back begins a new block.
 RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 
@@ -47,10 +52,6 @@ class Block:
     circuits: list[dict[str, int]] = field(default_factory=list)
     missing: tuple[str, ...] = ()
     warmup: bool = False
-
-    def at(self, event: str) -> tuple[int | None, int | None]:
-        """Input and line of an event."""
-        return self.sources.get(event), self.lines.get(event)
 
     @property
     def complete(self) -> bool:
@@ -102,9 +103,11 @@ def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> list[Block]:
 
     `bounds` says when a position of the log was written; it is needed where several GPUs' blocks interleave.
     """
-    lines = _mutex_lines(sequence)
-    groups = separate(lines, bounds) if interleaved(lines) else _consecutive(lines)
-    blocks = [_block_of(group) for group in groups]
+    blocks = _clean_blocks(sequence)
+    if blocks is None:
+        lines = _mutex_lines(sequence)
+        groups = separate(lines, bounds) if interleaved(lines) else _consecutive(lines)
+        blocks = [_block_of(group) for group in groups]
     printed = {event for block in blocks for event in block.orders}
     needed = [event for event in _NEEDED if event in printed]
     for block in blocks:
@@ -112,14 +115,72 @@ def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> list[Block]:
     return sorted(blocks, key=lambda block: block.order_locked)
 
 
+_HEAD = ("event", "order", "restart", "source", "line", "arrival_ns", "gpu_tid")
+
+
+def _clean_blocks(sequence: Sequence) -> list[Block] | None:
+    """The blocks where each hold's lines follow one another in order, from lock to unlock; None where they do not.
+
+    What `_consecutive` and `_block_of` give then, without an object a line.
+    """
+    marks = sequence.of(*RANK, columns=_HEAD)
+    if marks.is_empty() or (marks["gpu_tid"].fill_null(0) != 0).any():
+        return None
+    rank = marks["event"].replace_strict(RANK, return_dtype=pl.Int64).to_numpy()
+    restart = marks["restart"].to_numpy().astype(np.int64)
+    locks = rank == RANK["mutex_acquired"]
+    restarted = np.diff(restart, prepend=restart[:1]) != 0
+    begins = locks | restarted
+    begins[0] = True
+    step = np.diff(rank, prepend=rank[:1])
+    again = np.isin(rank, [RANK[event] for event in _MAY_REPEAT])
+    if (~begins & ((step < 0) | ((step == 0) & ~again))).any():
+        return None
+    group = np.cumsum(begins) - 1
+    first = np.flatnonzero(begins)
+    released = np.zeros(len(first), dtype=bool)
+    released[group[rank == RANK["mutex_released"]]] = True
+    if (locks[first[:-1]] & ~released[:-1] & ~restarted[first[1:]]).any():
+        # A lock while another hold is open.
+        return None
+    last = np.append(first[1:], len(rank)) - 1
+    orders, sources = marks["order"].to_numpy(), marks["source"].to_numpy()
+    edges = (restart[first], orders[first], orders[last], sources[first])
+    blocks = [Block(*row) for row in zip(*(edge.tolist() for edge in edges), strict=True)]
+    for event, number in RANK.items():
+        _add_lines(blocks, sequence, event, group[rank == number].tolist())
+    return blocks
+
+
+def _add_lines(blocks: list[Block], sequence: Sequence, event: str, owners: list[int]) -> None:
+    """Gives blocks their lines of one event; `owners` are the blocks' numbers, in the order of the lines."""
+    if not owners:
+        return
+    keys = (*NTT_H_PARTS, "total") if event == "ntt_h" else tuple(key for own in FIGURES_OF.values() for key in own)
+    marks = sequence.of(event, columns=("order", "line", "arrival_ns", *keys))
+    keys = tuple(key for key in keys if marks[key].count())
+    for owner, (order, line, arrival_ns, *numbers) in zip(
+        owners, marks.select("order", "line", "arrival_ns", *keys).iter_rows(), strict=True
+    ):
+        block = blocks[owner]
+        block.orders.setdefault(event, order)
+        block.lines[event] = line
+        if arrival_ns is not None:
+            block.arrivals[event] = arrival_ns
+        figures = {key: value for key, value in zip(keys, numbers, strict=True) if value is not None}
+        if event == "ntt_h":
+            block.circuits.append(figures)
+        else:
+            block.ms.update(figures)
+        block.warmup = block.warmup or event == "pool_threshold_set"
+
+
 def _mutex_lines(sequence: Sequence) -> list[MutexLine]:
-    marks = sequence.of(*RANK)
     parts = (*NTT_H_PARTS, "total")
     keys = [key for own in FIGURES_OF.values() for key in own]
-    head = ("event", "order", "restart", "source", "line", "arrival_ns", "gpu_tid")
     found = []
-    for event, order, restart, source, line, arrival_ns, tid, *numbers in marks.select(
-        *head, *parts, *keys
+    for event, order, restart, source, line, arrival_ns, tid, *numbers in sequence.of(
+        *RANK, columns=(*_HEAD, *parts, *keys)
     ).iter_rows():
         circuit: dict[str, int] | None = None
         ms: dict[str, int] = {}
@@ -150,7 +211,7 @@ def _begins(line: MutexLine, first: MutexLine, seen: set[tuple[str, int]]) -> bo
         return True
     if (line.event, line.gpu_tid) in seen:
         # Several circuits print one ntt_h each; the allocations may repeat.
-        return line.event not in ("ntt_h", "d_a_allocated", "pool_threshold_set") or ("ntt_msm_h", 0) in seen
+        return line.event not in _MAY_REPEAT or ("ntt_msm_h", 0) in seen
     rank = RANK[line.event]
     return any(RANK[event] > rank for event, gpu_tid in seen if event in _NEEDED and gpu_tid == line.gpu_tid)
 

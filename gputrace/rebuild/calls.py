@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import isinf
 
+import numpy as np
 import polars as pl
 
 from gputrace.rebuild.attempts import Attempt
@@ -81,17 +82,21 @@ def time_bounds(sequence: Sequence, epochs: dict[int, Epoch]) -> TimeBounds:
     order in which they were written.
     """
     frame = sequence.frame
-    both = frame.group_by("source").agg((pl.col("family") == "cuzk-timing").any().alias("has_c_lines"))
-    timeline = frame.filter(pl.col("offset_ms").is_not_null())
+    timeline = frame.lazy().filter(pl.col("offset_ms").is_not_null()).select("order", "restart", "offset_ms").collect()
     zero = Epoch(0.0, 0.0)
-    known = [
-        (order, float(epochs.get(restart, zero).to_ns(offset_ms)))
-        for order, restart, offset_ms in timeline.select("order", "restart", "offset_ms").iter_rows()
-    ]
+    orders, times = [], []
+    for (restart,), own in timeline.group_by("restart", maintain_order=True):
+        orders.append(own["order"].cast(pl.Int64).to_numpy())
+        times.append(epochs.get(int(str(restart)), zero).all_to_ns(own["offset_ms"].to_numpy()))
     if epochs:
-        spoken = frame.filter(pl.col("log_ns").is_not_null()).join(both, on="source").filter("has_c_lines")
-        known += [(order, float(log_ns)) for order, log_ns in spoken.select("order", "log_ns").iter_rows()]
-    return TimeBounds.of(known)
+        both = frame.lazy().group_by("source").agg((pl.col("family") == "cuzk-timing").any().alias("has_c_lines"))
+        spoken = frame.lazy().filter(pl.col("log_ns").is_not_null()).select("source", "order", "log_ns")
+        spoken_rows = spoken.join(both, on="source").filter("has_c_lines").collect()
+        orders.append(spoken_rows["order"].cast(pl.Int64).to_numpy())
+        times.append(spoken_rows["log_ns"].to_numpy().astype(np.float64))
+    if not orders:
+        return TimeBounds.of([])
+    return TimeBounds.between(np.concatenate(orders), np.concatenate(times))
 
 
 def assemble(

@@ -11,6 +11,7 @@ so epoch lies in (log_ns - (later offset + 1 ms), log_ns - earlier offset].
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace.rebuild.sequence import Sequence
@@ -33,6 +34,10 @@ class Epoch:
         """Wall clock, ns, of a TIMELINE offset."""
         return int(self.epoch_ns + offset_ms * 1e6 * (1.0 + self.drift))
 
+    def all_to_ns(self, offsets_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """`to_ns` of many offsets, as whole numbers."""
+        return np.asarray(np.trunc(self.epoch_ns + offsets_ms * 1e6 * (1.0 + self.drift)))
+
 
 # Earlier TIMELINE event, tracing event, later TIMELINE event, and what ties the three.
 _PAIRS = (
@@ -41,8 +46,10 @@ _PAIRS = (
 )
 
 
-def _nth(frame: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
-    return frame.with_columns(pl.int_range(pl.len()).over(list(keys)).alias("nth"))
+def _timed(sequence: Sequence, event: str, keys: tuple[str, ...], *columns: str) -> pl.DataFrame:
+    """Marks of an event: keys, columns, and which of those with the same keys each is."""
+    marks = sequence.of(event, columns=(*keys, *columns))
+    return marks.with_columns(pl.int_range(pl.len()).over(list(keys)).alias("nth"))
 
 
 def epoch_bounds(sequence: Sequence) -> pl.DataFrame:
@@ -50,9 +57,9 @@ def epoch_bounds(sequence: Sequence) -> pl.DataFrame:
     parts = []
     for earlier, tracing, later, keys in _PAIRS:
         by = [*keys, "nth"]
-        before = _nth(sequence.of(earlier), keys).select(*by, "restart", pl.col("offset_ms").alias("from_ms"))
-        after = _nth(sequence.of(later), keys).select(*by, pl.col("offset_ms").alias("to_ms"))
-        spoken = _nth(sequence.of(tracing), keys).select(*by, "log_ns")
+        before = _timed(sequence, earlier, keys, "restart", "offset_ms").rename({"offset_ms": "from_ms"})
+        after = _timed(sequence, later, keys, "offset_ms").rename({"offset_ms": "to_ms"})
+        spoken = _timed(sequence, tracing, keys, "log_ns")
         tied = spoken.join(before, on=by, nulls_equal=True).join(after, on=by, nulls_equal=True)
         parts.append(
             tied.select(

@@ -6,19 +6,23 @@ takes when ntt_msm_h is done; gpu_ms is no less than setup + prep_msm + b_g2_msm
 once, at the smallest total disagreement.
 """
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from gputrace.rebuild.binding import match_lines
+from gputrace.rebuild.binding import Pairs, match_lines
 from gputrace.rebuild.sequence import Sequence
 from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 
 if TYPE_CHECKING:
     from gputrace.rebuild.calls import Call
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 # How many lines after a call's start may be its own: workers and finalizers outstanding.
 _REACH_LINES = 24
@@ -36,13 +40,9 @@ class Floating:
     source: int | None = None
 
 
-Cost = Callable[["Call", Floating, TimeBounds], float | None]
-
-
 def attach_floating(sequence: Sequence, calls: list["Call"], bounds: TimeBounds) -> None:
     """Sets `split`, `prep`, `b_g2` and `dealloc` of the calls, and adds the disagreements to their residuals."""
-    timed = [(order, time) for call in calls for order, time in _block_times(call)]
-    known = TimeBounds.of([*zip(bounds.orders, bounds.lowest_ns, strict=True), *timed]) if timed else bounds
+    known = _with_block_times(calls, bounds)
     split = _lines(sequence, "split_vectors", "setup_to_split_ms")
     prep = _lines(sequence, "prep_msm", "prep_msm_ms")
     b_g2 = _lines(sequence, "b_g2_msm", "b_g2_msm_ms", "num_circuits")
@@ -60,64 +60,130 @@ def attach_floating(sequence: Sequence, calls: list["Call"], bounds: TimeBounds)
     _attach_deallocs(calls, _lines(sequence, "async_dealloc", "async_dealloc_ms"))
 
 
+class _Side:
+    """Calls beside the lines that may be theirs, an entry a pair; NaN where a call lacks something."""
+
+    def __init__(self, calls: list["Call"], lines: list[Floating], known: TimeBounds) -> None:
+        self._calls, self._lines, self.known = calls, lines, known
+        self.call = self.line = np.array([], dtype=np.int64)
+        self.order = np.array([line.order for line in lines], dtype=np.int64)
+        self._ms = np.array([line.ms for line in lines], dtype=np.float64)
+        self._arrival_ns = np.array([line.arrival_ns for line in lines], dtype=np.float64)
+
+    def pair(self, low: Ints, high: Ints) -> None:
+        """Every call with its lines from `low` to before `high`."""
+        number = np.maximum(high - low, 0)
+        self.call = np.repeat(np.arange(len(low)), number)
+        self.line = np.arange(len(self.call)) - np.repeat(np.cumsum(number) - number, number) + low[self.call]
+
+    def of_calls(self, read: Callable[["Call"], float | None]) -> Floats:
+        """One figure of every pair's call."""
+        return np.array([read(call) for call in self._calls], dtype=np.float64)[self.call]
+
+    def of_blocks(self, key: str) -> Floats:
+        """One printed figure of every pair's block."""
+        return self.of_calls(lambda call: call.block.ms.get(key) if call.block else None)
+
+    @property
+    def ms(self) -> Floats:
+        """The figure of every pair's line."""
+        return self._ms[self.line]
+
+    def late(self, after_entry_ms: Floats) -> Floats:
+        """How badly the lines' times fit their calls: they should be printed `after_entry_ms` after the entry, ms."""
+        return self._late(after_entry_ms, self.order[self.line], self._arrival_ns[self.line])
+
+    def late_b_g2(self, after_entry_ms: Floats) -> Floats:
+        """The same of the b_g2 lines that the calls already have; 0 without one."""
+        has = self.of_calls(lambda call: call.b_g2.order if call.b_g2 else None)
+        arrival_ns = self.of_calls(lambda call: call.b_g2.arrival_ns if call.b_g2 else None)
+        off = self._late(after_entry_ms, np.nan_to_num(has).astype(np.int64), arrival_ns)
+        return np.where(np.isnan(has), 0.0, off)
+
+    def _late(self, after_entry_ms: Floats, order: Ints, arrival_ns: Floats) -> Floats:
+        entry_ns = self.of_calls(lambda call: call.entry_ns)
+        at_ns = entry_ns + after_entry_ms * 1e6
+        low, high = self.known.spans_ns(order)
+        early = np.maximum(0.0, (low - at_ns) / 1e6 - JITTER_MS)
+        off = np.maximum(early, np.maximum(0.0, (at_ns - high) / 1e6 - JITTER_MS))
+        off = np.where(np.isnan(arrival_ns), off, np.abs(at_ns - arrival_ns) / 1e6)
+        return np.where(np.isnan(entry_ns), 0.0, off)
+
+
+# The disagreement of every pair, ms; NaN where the two cannot be.
+Cost = Callable[[_Side], Floats]
+
+
 def _match(calls: list["Call"], name: str, lines: list[Floating], cost: Cost, known: TimeBounds) -> list[float]:
     """Gives each call its line of one kind; returns the residuals in ms, 0 for calls without one."""
-    orders = [line.order for line in lines]
-    chosen = match_lines(
-        len(calls),
-        lambda call: _reachable(calls[call], name, orders),
-        lambda call, line: cost(calls[call], lines[line], known),
-    )
+    side = _Side(calls, lines, known)
+    side.pair(*_reachable(calls, name, side.order))
+    chosen = match_lines(len(calls), Pairs(side.call, side.line, cost(side)))
     for call, (index, _) in zip(calls, chosen, strict=True):
         setattr(call, name, None if index is None else lines[index])
     return [residual for _, residual in chosen]
 
 
-def _split_cost(call: "Call", line: Floating, known: TimeBounds) -> float | None:
-    pre_lock = call.block.ms.get("pre_lock_cpu_ms") if call.block else None
-    if pre_lock is None:
-        return 1.0
-    slack = pre_lock - line.ms
-    return None if slack < 0 else max(0.0, slack - 2.0)
+def _split_cost(side: _Side) -> Floats:
+    pre_lock = side.of_blocks("pre_lock_cpu_ms")
+    slack = pre_lock - side.ms
+    return np.where(np.isnan(pre_lock), 1.0, np.where(slack < 0, np.nan, np.maximum(0.0, slack - 2.0)))
 
 
-def _prep_cost(call: "Call", line: Floating, known: TimeBounds) -> float | None:
-    ready_ms = (call.setup_ms or 0) + line.ms
-    cost = _late(call, line, ready_ms, known)
-    block = call.block
-    if block is not None and "barrier_wait_ms" in block.ms and block.before_lock_ms is not None:
-        ahead = ready_ms - block.before_lock_ms - block.ms.get("ntt_msm_h_ms", 0)
-        cost += max(0.0, abs(max(0, ahead) - block.ms["barrier_wait_ms"]) - 3.0)
-    if call.b_g2 is not None:
-        cost += _late(call, call.b_g2, ready_ms + call.b_g2.ms, known)
-    return cost
+def _prep_cost(side: _Side) -> Floats:
+    ready_ms = side.of_calls(lambda call: call.setup_ms or 0) + side.ms
+    cost = side.late(ready_ms)
+    barrier, before_lock = side.of_blocks("barrier_wait_ms"), side.of_calls(_before_lock_ms)
+    ahead = ready_ms - before_lock - np.nan_to_num(side.of_blocks("ntt_msm_h_ms"))
+    off = np.maximum(0.0, np.abs(np.maximum(0, ahead) - barrier) - 3.0)
+    cost = cost + np.where(np.isnan(barrier) | np.isnan(before_lock), 0.0, off)
+    b_g2 = side.of_calls(lambda call: call.b_g2.ms if call.b_g2 else None)
+    return np.asarray(cost + side.late_b_g2(ready_ms + b_g2))
 
 
-def _b_g2_cost(call: "Call", line: Floating, known: TimeBounds) -> float | None:
-    if call.prep is None:
-        return _late(call, line, line.ms, known) * 0.1
-    done_ms = (call.setup_ms or 0) + call.prep.ms + line.ms
-    cost = _late(call, line, done_ms, known)
-    if call.attempt is not None and call.attempt.gpu_ms is not None:
-        cost += max(0.0, done_ms - call.attempt.gpu_ms - 3.0)
-    return cost
+def _b_g2_cost(side: _Side) -> Floats:
+    prep = side.of_calls(lambda call: call.prep.ms if call.prep else None)
+    done_ms = side.of_calls(lambda call: call.setup_ms or 0) + prep + side.ms
+    gpu_ms = side.of_calls(lambda call: call.attempt.gpu_ms if call.attempt else None)
+    beyond = np.where(np.isnan(gpu_ms), 0.0, np.maximum(0.0, done_ms - gpu_ms - 3.0))
+    return np.where(np.isnan(prep), side.late(side.ms) * 0.1, side.late(done_ms) + beyond)
+
+
+def _before_lock_ms(call: "Call") -> float | None:
+    return call.block.before_lock_ms if call.block else None
 
 
 def _lines(sequence: Sequence, event: str, key: str, extra: str | None = None) -> list[Floating]:
-    marks = sequence.of(event).filter(pl.col(key).is_not_null())
     beside = pl.col(extra) if extra else pl.lit(None, pl.Int64).alias("extra")
+    columns = ["order", "line", key, "arrival_ns", *([extra] if extra else []), "source"]
+    marks = sequence.of(event, columns=columns).filter(pl.col(key).is_not_null())
     return [Floating(*row) for row in marks.select("order", "line", key, "arrival_ns", beside, "source").iter_rows()]
 
 
-def _reachable(call: "Call", name: str, orders: list[int]) -> range:
-    """Indexes of the lines that order allows for a call (section 3.1 of the prover's order of printing)."""
+def _reachable(calls: list["Call"], name: str, orders: Ints) -> tuple[Ints, Ints]:
+    """First and one past the last of the lines that order allows for each call, by number.
+
+    Section 3.1 of the prover's order of printing.
+    """
+    allowed = np.array([_allowed(call, name) for call in calls], dtype=np.float64).reshape(-1, 2)
+    after, before = allowed[:, 0], allowed[:, 1]
+    high = np.where(np.isnan(before), len(orders), np.searchsorted(orders, np.nan_to_num(before)))
+    low = np.where(after >= 0, np.searchsorted(orders, np.nan_to_num(after), side="right"), high - _REACH_LINES)
+    high = np.where(after >= 0, np.minimum(high, low + _REACH_LINES), high)
+    # Nothing says where the lines of such a call would be.
+    nowhere = np.isnan(after) | ((after < 0) & np.isnan(before))
+    return np.maximum(low, 0), np.where(nowhere, 0, high)
+
+
+def _allowed(call: "Call", name: str) -> tuple[float | None, float | None]:
+    """The positions that a call's line lies between: -1 and None where there is no such bound; (None, ...): none."""
     attempt, block = call.attempt, call.block
     started = attempt.start_order if attempt else None
     after = started if started is not None else -1
     before = attempt.end_order if attempt and attempt.end_order is not None else None
     if name == "split":
         if block is None and started is None:
-            return range(0)
+            return None, None
         if block is not None:
             before = block.order_locked
     elif name == "prep":
@@ -128,22 +194,17 @@ def _reachable(call: "Call", name: str, orders: list[int]) -> range:
     elif call.prep is not None:
         after = max(after, call.prep.order)
     elif started is None:
-        return range(0)
-    high = bisect_left(orders, before) if before is not None else len(orders)
-    if after >= 0:
-        low = bisect_right(orders, after)
-        return range(low, min(high, low + _REACH_LINES))
-    return range(max(0, high - _REACH_LINES), high) if before is not None else range(0)
+        return None, None
+    return after, before
 
 
-def _late(call: "Call", line: Floating, after_entry_ms: float, bounds: TimeBounds) -> float:
-    """How badly a line's time fits its call: it should be printed `after_entry_ms` after the entry."""
-    if call.entry_ns is None:
-        return 0.0
-    at_ns = call.entry_ns + after_entry_ms * 1e6
-    if line.arrival_ns is not None:
-        return abs(at_ns - line.arrival_ns) / 1e6
-    return max(bounds.miss_ms(line.order, at_ns))
+def _with_block_times(calls: list["Call"], bounds: TimeBounds) -> TimeBounds:
+    """The bounds, and what the calls' own locks say of the lines of their blocks."""
+    timed = [(order, time) for call in calls for order, time in _block_times(call)]
+    if not timed:
+        return bounds
+    orders = np.array([order for order, _ in timed], dtype=np.int64)
+    return bounds.also(orders, np.array([time for _, time in timed], dtype=np.float64))
 
 
 def _block_times(call: "Call") -> list[tuple[int, float]]:

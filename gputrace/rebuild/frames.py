@@ -1,10 +1,9 @@
-"""Calls put together to the frames of a `Trace`."""
+"""Calls put together to the CALLS frame of a `Trace`, and how many marks found a place in time."""
 
 import polars as pl
 
 from gputrace import schema
 from gputrace.rebuild.calls import Call
-from gputrace.rebuild.phases import Row, phases_of
 from gputrace.rebuild.sequence import Sequence
 from gputrace.trace import Quality
 
@@ -14,73 +13,69 @@ def calls_frame(calls: list[Call], syntheses: pl.DataFrame, failed: set[tuple[st
     pinned: dict[tuple[str | None, int | None], list[bool | None]] = {}
     for job, partition, value in syntheses.select("job", "partition", "pinned").iter_rows():
         pinned.setdefault((job, partition), []).append(value)
-    rows = []
-    for number, call in enumerate(calls):
-        block, attempt = call.block, call.attempt
-        key = (attempt.job, attempt.partition) if attempt else (None, None)
-        flags = pinned.get(key, [])
-        ms = block.ms if block else {}
-        complete = block is not None and block.complete
-        rows.append(
-            {
-                "call": number,
-                "source": block.source if block else attempt.source if attempt else None,
-                "restart": block.restart if block else attempt.restart if attempt else 0,
-                "gpu": call.gpu,
-                "worker": attempt.worker if attempt else None,
-                "job": attempt.job if attempt else None,
-                "partition": attempt.partition if attempt else None,
-                "kind": attempt.kind if attempt else None,
-                "pinned": (flags.pop(0) if len(flags) > 1 else flags[0]) if flags else None,
-                "complete": complete,
-                "failed": key in failed and (not complete or attempt is None or attempt.finish_ns is None),
-                "missing": (", ".join(block.missing) or None) if block else "all",
-                "warmup": block is not None and block.warmup,
-                "start_ns": _whole(call.entry_ns),
-                "lock_ns": _whole(call.lock_ns),
-                "unlock_ns": _whole(call.unlock_ns),
-                "end_ns": _whole(call.end_ns),
-                "finish_ns": attempt.finish_ns if attempt else None,
-                "uncertainty_ms": call.uncertainty_ms,
-                "residual_ms": call.residual_ms if attempt and block else None,
-                "num_circuits": call.b_g2.extra
-                if call.b_g2
-                else len(block.circuits)
-                if block and block.circuits
-                else None,
-                "prep_msm_ms": call.prep.ms if call.prep else None,
-                "b_g2_msm_ms": call.b_g2.ms if call.b_g2 else None,
-                "release_abc_ms": call.release_abc_ms,
-                "gpu_ms": attempt.gpu_ms if attempt else None,
-                "first_line": min(block.lines.values()) if block else attempt.line if attempt else None,
-                "last_line": max(block.lines.values()) if block else None,
-                **{
-                    name: ms.get(name)
-                    for name in (
-                        "pre_lock_cpu_ms",
-                        "mutex_wait_ms",
-                        "mutex_held_ms",
-                        "gpu_total_ms",
-                        "ntt_msm_h_ms",
-                        "total_start_fn_ms",
-                    )
-                },
-            }
-        )
-    return schema.CALLS.fit(pl.DataFrame(rows, infer_schema_length=None)) if rows else schema.CALLS.empty()
+    attempts, blocks = [call.attempt for call in calls], [call.block for call in calls]
+    keys = [(attempt.job, attempt.partition) if attempt else (None, None) for attempt in attempts]
+    columns: dict[str, list[object]] = {
+        "call": list(range(len(calls))),
+        "source": [
+            block.source if block else attempt.source if attempt else None
+            for block, attempt in zip(blocks, attempts, strict=True)
+        ],
+        "restart": [
+            block.restart if block else attempt.restart if attempt else 0
+            for block, attempt in zip(blocks, attempts, strict=True)
+        ],
+        "gpu": [call.gpu for call in calls],
+        **{
+            name: [getattr(attempt, name) if attempt else None for attempt in attempts]
+            for name in ("worker", "job", "partition", "kind", "finish_ns", "gpu_ms")
+        },
+        "pinned": [_next_of(pinned.get(key, [])) for key in keys],
+        "complete": [block is not None and block.complete for block in blocks],
+        "failed": [
+            key in failed and (block is None or not block.complete or attempt is None or attempt.finish_ns is None)
+            for key, block, attempt in zip(keys, blocks, attempts, strict=True)
+        ],
+        "missing": [(", ".join(block.missing) or None) if block else "all" for block in blocks],
+        "warmup": [block is not None and block.warmup for block in blocks],
+        "start_ns": [_whole(call.entry_ns) for call in calls],
+        "lock_ns": [_whole(call.lock_ns) for call in calls],
+        "unlock_ns": [_whole(call.unlock_ns) for call in calls],
+        "end_ns": [_whole(call.end_ns) for call in calls],
+        "uncertainty_ms": [call.uncertainty_ms for call in calls],
+        "residual_ms": [call.residual_ms if call.attempt and call.block else None for call in calls],
+        "num_circuits": [_num_circuits(call) for call in calls],
+        "prep_msm_ms": [call.prep.ms if call.prep else None for call in calls],
+        "b_g2_msm_ms": [call.b_g2.ms if call.b_g2 else None for call in calls],
+        "release_abc_ms": [call.release_abc_ms for call in calls],
+        "first_line": [
+            min(block.lines.values()) if block else attempt.line if attempt else None
+            for block, attempt in zip(blocks, attempts, strict=True)
+        ],
+        "last_line": [max(block.lines.values()) if block else None for block in blocks],
+        **{name: [block.ms.get(name) if block else None for block in blocks] for name in _PRINTED},
+    }
+    return pl.DataFrame(columns, schema_overrides=schema.CALLS.polars()).select(list(schema.CALLS.columns))
+
+
+_PRINTED = (
+    "pre_lock_cpu_ms", "mutex_wait_ms", "mutex_held_ms", "gpu_total_ms", "ntt_msm_h_ms", "total_start_fn_ms",
+)  # fmt: skip
+
+
+def _next_of(flags: list[bool | None]) -> bool | None:
+    """The flags of one partition, one a call; the last is for all that are left."""
+    return None if not flags else flags.pop(0) if len(flags) > 1 else flags[0]
+
+
+def _num_circuits(call: Call) -> int | None:
+    if call.b_g2:
+        return call.b_g2.extra
+    return len(call.block.circuits) if call.block and call.block.circuits else None
 
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
-
-
-def phases_frame(calls: list[Call], frame: pl.DataFrame) -> pl.DataFrame:
-    """The PHASES frame of calls numbered as in `frame` (CALLS)."""
-    owners = frame.select("call", "gpu", "worker").iter_rows()
-    rows = [owner + row for call, owner in zip(calls, owners, strict=True) for row in phases_of(call)]
-    columns = schema.PHASES.polars()
-    order = ["call", "gpu", "worker", *Row._fields]
-    return schema.PHASES.fit(pl.DataFrame(rows, schema={name: columns[name] for name in order}, orient="row"))
 
 
 def count_placed(quality: Quality, calls: list[Call], sequence: Sequence) -> None:

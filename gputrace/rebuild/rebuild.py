@@ -10,9 +10,10 @@ from gputrace.rebuild.blocks import collect_blocks
 from gputrace.rebuild.calls import assemble, time_bounds
 from gputrace.rebuild.clock import clock_of, fit_epochs
 from gputrace.rebuild.floating import attach_floating
-from gputrace.rebuild.frames import calls_frame, count_placed, phases_frame
+from gputrace.rebuild.frames import calls_frame, count_placed
 from gputrace.rebuild.gpus import infer_gpus, map_gpus
 from gputrace.rebuild.on_trace import align_with_samples, check_overlap, place_without_times
+from gputrace.rebuild.phases import phases_frame
 from gputrace.rebuild.sequence import Sequence, to_sequence
 from gputrace.rebuild.syntheses import collect_syntheses
 from gputrace.rebuild.timebounds import JITTER_MS

@@ -1,8 +1,11 @@
 """The log as one sequence: marks in order, numbers as numbers, restarts counted."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import polars as pl
+
+from gputrace import schema
 
 # TIMELINE offsets are printed by several threads and may be slightly out of order; a fall by more is a restart.
 _RESTART_FALL_MS = 2000
@@ -51,62 +54,113 @@ FIGURES_OF = {
 }
 
 
+_TEXT_KEYS = ("proof_kind", "kind", "is_pinned")
+# What a mark has beside its numbers.
+PLAIN = tuple(name for name in schema.MARKS.columns if name != "values")
+
+
 @dataclass(frozen=True)
 class Sequence:
     """Marks with their numbers in columns.
 
     `frame` has the columns of MARKS less `values`, plus `order` (position in the log; within one stream it is the
-    order of writing), `restart`, `proof_kind`, `is_pinned` and one Int64 column per key of NUMBER_KEYS.
+    order of writing) and `restart`. `figures` has by event, in the same order, what its lines print: `order`, an Int64
+    column per key of NUMBER_KEYS that they have, and `proof_kind` and `is_pinned` where they have those.
     `damaged` counts lines left out because a figure of theirs is missing or cannot be.
     """
 
     frame: pl.DataFrame
+    figures: dict[str, pl.DataFrame]
     damaged: int = 0
 
-    def of(self, *events: str) -> pl.DataFrame:
-        """Marks of these events, in order."""
-        return self.frame.filter(pl.col("event").is_in(events))
+    def of(self, *events: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
+        """Marks of these events, in order; with all columns, or with these. What no line of them has is null."""
+        wanted = [*self.frame.columns, *NUMBER_KEYS, "proof_kind", "is_pinned"] if columns is None else list(columns)
+        plain = ["order", *(name for name in wanted if name in self.frame.columns and name != "order")]
+        rows = self.frame.lazy().filter(pl.col("event").is_in(events)).select(plain).collect()
+        told = [
+            own.select("order", *(name for name in wanted if name in own.columns and name != "order"))
+            for event in events
+            if (own := self.figures.get(event)) is not None
+        ]
+        if told := [own for own in told if own.width > 1]:
+            figures = told[0] if len(told) == 1 else pl.concat(told, how="diagonal").sort("order")
+            rows = rows.join(figures, on="order", how="left", maintain_order="left")
+        kinds = {"proof_kind": pl.String, "is_pinned": pl.Boolean}
+        missing = [pl.lit(None, kinds.get(name, pl.Int64)).alias(name) for name in wanted if name not in rows.columns]
+        return rows.with_columns(missing).select(wanted)
 
 
 def to_sequence(marks: pl.DataFrame) -> Sequence:
     """Before: MARKS. After: a `Sequence`; files with stderr lines first, so that restarts are found in them."""
-    numbered = marks.with_row_index("order")
-    pairs = (
-        numbered.select("order", "values")
-        .explode("values")
-        .filter(pl.col("values").is_not_null())
-        .select("order", pl.col("values").struct.field("key"), pl.col("values").struct.field("value"))
-    )
-    numbers = pairs.filter(pl.col("key").is_in(NUMBER_KEYS)).with_columns(
-        pl.col("value").str.strip_suffix("ms").cast(pl.Int64, strict=False)
-    )
-    numbers = numbers.filter(pl.col("value").is_between(-_MOST_MS, _MOST_MS))
-    wide = numbers.pivot(
-        on="key", on_columns=list(NUMBER_KEYS), index="order", values="value", aggregate_function="first"
-    )
-    texts = pairs.filter(pl.col("key").is_in(["proof_kind", "kind", "is_pinned"])).pivot(
-        on="key",
-        on_columns=["proof_kind", "kind", "is_pinned"],
-        index="order",
-        values="value",
-        aggregate_function="first",
-    )
-    frame = (
-        numbered.drop("values")
-        .join(wide, on="order", how="left")
-        .join(texts, on="order", how="left")
-        .with_columns(
-            pl.coalesce("proof_kind", "kind").alias("proof_kind"),
-            (pl.col("is_pinned") == "true").alias("is_pinned"),
+    numbered = marks.select(PLAIN).with_row_index("order")
+    texts = marks.select("event", "values").with_row_index("order")
+    figures, damaged = {}, []
+    for event in marks["event"].unique().drop_nulls().sort().to_list():
+        own = _figures(texts.lazy().filter(pl.col("event") == event).select("order", "values").collect())
+        needed = FIGURES_OF.get(event, ())
+        if needed:
+            missing = pl.any_horizontal(pl.col(key).is_null() if key in own.columns else pl.lit(True) for key in needed)
+            damaged.append(own.filter(missing)["order"])
+            own = own.filter(~missing)
+        figures[event] = own
+    left_out = pl.concat(damaged) if damaged else pl.Series("order", [], pl.UInt32)
+    whole = numbered if left_out.is_empty() else numbered.filter(~pl.col("order").is_in(left_out.implode()))
+    return Sequence(whole.with_columns(_restarts(whole).alias("restart")), figures, len(left_out))
+
+
+def _figures(own: pl.DataFrame) -> pl.DataFrame:
+    """One event's lines: order and, in columns, the keys that the rebuild reads. Before: order, values."""
+    columns = _uniform(own)
+    if columns is None:
+        pairs = (
+            own.explode("values")
+            .filter(pl.col("values").is_not_null())
+            .select("order", pl.col("values").struct.field("key"), pl.col("values").struct.field("value"))
         )
-        .sort("order")
-    )
-    damaged = pl.any_horizontal(
-        (pl.col("event") == event) & pl.any_horizontal(pl.col(figures).is_null())
-        for event, figures in FIGURES_OF.items()
-    )
-    whole = frame.filter(~damaged.fill_null(False))
-    return Sequence(whole.with_columns(_restarts(whole).alias("restart")), frame.height - whole.height)
+        keys = pairs["key"].unique()
+        columns = {}
+        for key in (*NUMBER_KEYS, *_TEXT_KEYS):
+            if key not in keys:
+                continue
+            told = pairs.filter(pl.col("key") == key).select("order", "value")
+            if key in NUMBER_KEYS:
+                told = told.with_columns(_number(told["value"])).drop_nulls()
+            first = told.unique("order", keep="first", maintain_order=True)
+            columns[key] = own.select("order").join(first, on="order", how="left", maintain_order="left")["value"]
+    else:
+        columns = {key: _number(values) if key in NUMBER_KEYS else values for key, values in columns.items()}
+    frame = own.select("order").with_columns(values.alias(key) for key, values in columns.items())
+    if kinds := [key for key in ("proof_kind", "kind") if key in columns]:
+        frame = frame.with_columns(pl.coalesce(kinds).alias("proof_kind"))
+    if "is_pinned" in columns:
+        frame = frame.with_columns(pl.col("is_pinned") == "true")
+    return frame.drop("kind", strict=False)
+
+
+def _uniform(own: pl.DataFrame) -> dict[str, pl.Series] | None:
+    """The values by key where all lines have the same keys in the same order, as they mostly do; else None."""
+    lengths = own["values"].list.len()
+    count = lengths.max()
+    if not isinstance(count, int) or lengths.null_count() or lengths.min() != count:
+        return None
+    if count == 0:
+        return {}
+    flat = own["values"].explode()
+    keys, values = flat.struct.field("key"), flat.struct.field("value")
+    found: dict[str, pl.Series] = {}
+    for place in range(count):
+        key = keys[place]
+        if key in found or not (keys.gather_every(count, place) == key).all():
+            return None
+        found[key] = values.gather_every(count, place)
+    return {key: found[key] for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in found}
+
+
+def _number(values: pl.Series) -> pl.Series:
+    """Text of a figure as a number; null where it is none, or cannot be."""
+    numbers = values.str.strip_suffix("ms").cast(pl.Int64, strict=False)
+    return pl.select(pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias("value")).to_series()
 
 
 def _restarts(frame: pl.DataFrame) -> pl.Series:

@@ -6,7 +6,8 @@ from gputrace import schema
 from gputrace.rebuild.clock import Epoch
 from gputrace.rebuild.sequence import Sequence
 
-_KEYS = ["job", "partition", "nth"]
+_IDS = ("job", "partition")
+_KEYS = [*_IDS, "nth"]
 
 
 def _nth(frame: pl.DataFrame) -> pl.DataFrame:
@@ -26,18 +27,19 @@ def collect_syntheses(sequence: Sequence, epochs: dict[int, Epoch]) -> pl.DataFr
         at_ns = (
             pl.col("epoch_ns").fill_null(0.0) + pl.col("offset_ms") * 1e6 * (1.0 + pl.col("drift").fill_null(0.0))
         ).cast(pl.Int64)
-        marks = _nth(sequence.of(event)).join(table, on="restart", how="left")
+        columns = (*_IDS, "restart", "offset_ms", *keep)
+        marks = _nth(sequence.of(event, columns=columns)).join(table, on="restart", how="left")
         return marks.select(*_KEYS, "restart", at_ns.alias(name), *keep)
 
-    queued_event = "GPU_QUEUE" if sequence.of("GPU_QUEUE").height else "CHAN_SEND"
+    queued_event = "GPU_QUEUE" if sequence.of("GPU_QUEUE", columns=_IDS).height else "CHAN_SEND"
     starts = timed("SYNTH_START", "start_ns", "line")
     ends = timed("SYNTH_END", "end_ns", "synth_ms")
-    spoken = _nth(sequence.of("pushed_to_queue", "sent_to_gpu")).select(
-        *_KEYS, "restart", pl.col("log_ns").alias("spoken_ns"), pl.col("synth_ms").alias("spoken_ms")
-    )
-    pinned = _nth(sequence.of("partition_synthesised", "snap_partition_synthesised")).select(
-        *_KEYS, pl.col("is_pinned").alias("pinned")
-    )
+    spoken = _nth(
+        sequence.of("pushed_to_queue", "sent_to_gpu", columns=(*_IDS, "log_ns", "synth_ms", "restart"))
+    ).select(*_KEYS, "restart", pl.col("log_ns").alias("spoken_ns"), pl.col("synth_ms").alias("spoken_ms"))
+    pinned = _nth(
+        sequence.of("partition_synthesised", "snap_partition_synthesised", columns=(*_IDS, "is_pinned"))
+    ).select(*_KEYS, pl.col("is_pinned").alias("pinned"))
     frame = starts.join(ends.drop("restart"), on=_KEYS, how="full", coalesce=True, nulls_equal=True)
     frame = frame.join(
         spoken.rename({"restart": "spoken_restart"}), on=_KEYS, how="full", coalesce=True, nulls_equal=True

@@ -1,36 +1,61 @@
 """When a position of the log was written, from the lines around it that have a time."""
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 # Printing and scheduling move a line by a few ms.
 JITTER_MS = 5.0
 
 
+def outside_ms(span_ns: tuple[float, float], time_ns: float) -> tuple[float, float]:
+    """How far a time lies before and after a span, ms, beyond what printing moves a line; 0 where it does not."""
+    low, high = span_ns
+    return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
+
+
 @dataclass(frozen=True)
 class TimeBounds:
-    """When a position of the log was written, from the lines around it that have a time (ns)."""
+    """When a position of the log was written, from the lines around it that have a time (ns).
 
-    orders: list[int]
-    lowest_ns: list[float]
-    highest_ns: list[float]
+    Arrays, because there is an entry for every line with a time.
+    """
+
+    orders: "array[int]"
+    lowest_ns: "array[float]"
+    highest_ns: "array[float]"
 
     @classmethod
     def of(cls, known: Sequence[tuple[int, float]]) -> "TimeBounds":
         """Bounds from positions with known times; small disorder among them is allowed for."""
-        ordered = sorted(known)
-        times = np.array([time for _, time in ordered], dtype=np.float64)
+        return cls.between(
+            np.array([order for order, _ in known], dtype=np.int64), np.array([time for _, time in known], dtype=float)
+        )
+
+    @classmethod
+    def between(cls, orders: Ints, times: Floats) -> "TimeBounds":
+        """As `of`, from arrays."""
+        ranked = np.lexsort((times, orders))
+        orders, times = orders[ranked], times[ranked]
         lowest = np.maximum.accumulate(times) if len(times) else times
         highest = np.minimum.accumulate(times[::-1])[::-1] if len(times) else times
-        return cls([order for order, _ in ordered], lowest.tolist(), highest.tolist())
+        return cls(array("q", orders.tobytes()), array("d", lowest.tobytes()), array("d", highest.tobytes()))
+
+    def also(self, orders: Ints, times: Floats) -> "TimeBounds":
+        """The bounds with more positions whose times are known."""
+        own = np.frombuffer(self.orders, dtype=np.int64), np.frombuffer(self.lowest_ns)
+        return TimeBounds.between(np.concatenate([own[0], orders]), np.concatenate([own[1], times]))
 
     def miss_ms(self, order: int, time_ns: float) -> tuple[float, float]:
         """How far `time_ns` lies before and after what the lines around `order` allow, ms; 0 where it does not."""
-        low, high = self.span_ns(order)
-        return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
+        return outside_ms(self.span_ns(order), time_ns)
 
     def span_ns(self, order: int) -> tuple[float, float]:
         """Earliest and latest time at which `order` was written; infinite where nothing bounds it."""
@@ -38,3 +63,10 @@ class TimeBounds:
         low = self.lowest_ns[at - 1] if at > 0 else float("-inf")
         high = self.highest_ns[at] if at < len(self.orders) else float("inf")
         return low, high
+
+    def spans_ns(self, orders: Ints) -> tuple[Floats, Floats]:
+        """`span_ns` of many positions."""
+        at = np.searchsorted(np.frombuffer(self.orders, dtype=np.int64), orders)
+        lowest = np.concatenate([[-np.inf], np.frombuffer(self.lowest_ns)])
+        highest = np.concatenate([np.frombuffer(self.highest_ns), [np.inf]])
+        return lowest[at], highest[at]

@@ -43,16 +43,17 @@ class Loop:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._serial = itertools.count()
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._serial = 0
+        # Time, order, and what happens then: a process goes on, or an action is called.
+        self._heap: list[tuple[float, int, Process | None, Callable[[], None] | None]] = []
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Calls `action` at `time`."""
-        heapq.heappush(self._heap, (max(time, self.now), next(self._serial), action))
+        self._plan(time, None, action)
 
     def start(self, process: Process) -> None:
         """Begins or resumes a process now."""
-        self.at(self.now, partial(self._step, process))
+        self._plan(self.now, process, None)
 
     def event(self) -> Event:
         """A new event of this loop."""
@@ -60,22 +61,36 @@ class Loop:
 
     def run(self, until: float) -> None:
         """Runs until nothing is left to do, or to the time `until`."""
-        while self._heap and self._heap[0][0] <= until:
-            self.now, _, action = heapq.heappop(self._heap)
-            action()
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, process, action = heapq.heappop(heap)
+            if process is not None:
+                self._go_on(process, until)
+            elif action is not None:
+                action()
 
     def stop(self) -> None:
         """Forgets what is still to do."""
         self._heap.clear()
 
-    def _step(self, process: Process) -> None:
-        wanted = next(process, None)
-        while wanted == 0.0:
-            wanted = next(process, None)
-        if isinstance(wanted, Event):
-            wanted.wait(process)
-        elif wanted is not None:
-            self.at(self.now + wanted, partial(self._step, process))
+    def _plan(self, time: float, process: Process | None, action: Callable[[], None] | None) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (max(time, self.now), self._serial, process, action))
+
+    def _go_on(self, process: Process, until: float) -> None:
+        """Runs a process for as long as nothing else is due before it."""
+        heap = self._heap
+        for wanted in process:
+            if isinstance(wanted, Event):
+                if not wanted.happened or (heap and heap[0][0] <= self.now):
+                    wanted.wait(process)
+                    return
+            elif wanted != 0.0:
+                time = self.now + wanted
+                if time > until or time < self.now or (heap and heap[0][0] <= time):
+                    self._plan(time, process, None)
+                    return
+                self.now = time
 
 
 class Mutex:
@@ -149,23 +164,27 @@ class Shared(Generic[Kind]):
         """Takes account of what was done at the rates that hold until now."""
         elapsed = self._loop.now - self._since
         self._since = self._loop.now
-        if elapsed > 0:
+        if elapsed > 0 and self._left:
             running = self._running()
             for task in running:
                 self._left[task] -= elapsed * self._rate(self._kind[task], len(running))
 
     def changed(self) -> None:
         """Ends what is done and plans the next end at the rates that hold from now."""
+        self._version += 1
+        if not self._left:
+            return
         for task in [task for task, left in self._left.items() if left <= _NOTHING]:
             self._end(task)
-        self._version += 1
-        version, running = self._version, self._running()
-        rates = {task: self._rate(self._kind[task], len(running)) for task in running}
-        ends = [self._left[task] / rate for task, rate in rates.items() if rate > 0]
+        running = self._running()
+        rates = [(task, self._rate(self._kind[task], len(running))) for task in running]
+        ends = [self._left[task] / rate for task, rate in rates if rate > 0]
         if ends:
-            self._loop.at(self._loop.now + min(ends), lambda: self._due(version))
+            self._loop.at(self._loop.now + min(ends), partial(self._due, self._version))
 
     def _running(self) -> list[Event]:
+        if self._servers is None or len(self._left) <= self._servers:
+            return list(self._left)
         return list(itertools.islice(self._left, self._servers))
 
     def _due(self, version: int) -> None:

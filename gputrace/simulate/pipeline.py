@@ -82,8 +82,9 @@ class _Pipeline:
         self._device: Shared[Demand] = Shared(loop, self._device_rate)
         self._log = random.Random(f"log {rng.random()}" if disturbance.sink else "log")
         self._strain = Strain()
+        self._undisturbed = disturbance == Disturbance()
         # Nothing strains the device but copies beside syntheses.
-        self._calm = disturbance == Disturbance() and limits.allocation_rate >= 1.0
+        self._calm = self._undisturbed and limits.allocation_rate >= 1.0
         for edge in disturbance.edges:
             loop.at(edge, self._count)
         loop.at(limits.start_up, self._dispatch)
@@ -103,16 +104,21 @@ class _Pipeline:
         self._device.changing()
         self._running += running
         self._allocating += allocating
+        self._strain = self._strained()
+        self._pool.changed()
+        self._device.changed()
+
+    def _strained(self) -> Strain:
+        if self._undisturbed:
+            return Strain(syntheses=self._running, allocating=self._allocating > 0)
         now, disturbance = self.loop.now, self.disturbance
-        self._strain = Strain(
+        return Strain(
             disturbance.clock(now),
             disturbance.other_sm(now),
             disturbance.link_share(now),
             self._running,
             self._allocating > 0,
         )
-        self._pool.changed()
-        self._device.changed()
 
     def _print(self, call: CallRecord, line: str) -> Iterable[float]:
         """A line under the mutex; its thread waits as long as the log makes it."""

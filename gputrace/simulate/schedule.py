@@ -61,6 +61,13 @@ class CallWork:
     dealloc: float = 0.045
     fails: str | None = None
 
+    def but(self, **changes: object) -> "CallWork":
+        """The same work with other values: as `dataclasses.replace`, which takes ten times as long."""
+        changed = object.__new__(CallWork)
+        changed.__dict__.update(self.__dict__)
+        changed.__dict__.update(changes)
+        return changed
+
 
 @dataclass(frozen=True)
 class Limits:

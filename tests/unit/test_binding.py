@@ -1,9 +1,11 @@
 """Blocks find their partitions and floating lines their calls by what the figures say, not by who came first."""
 
 import itertools
+import math
 import random
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from gputrace.ingest.inputs import Ingested
 from gputrace.rebuild.attempts import Attempt
-from gputrace.rebuild.binding import bind_blocks, match_lines
+from gputrace.rebuild.binding import Matched, Pairs, bind_blocks, match_lines
 from gputrace.rebuild.blocks import Block
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.rebuild.timebounds import TimeBounds
@@ -213,15 +215,18 @@ def matchings(draw: st.DrawFn) -> tuple[int, int, dict[tuple[int, int], float]]:
     return lines, calls, {pair: float(draw(st.integers(0, 150))) for pair in possible}
 
 
+def matched(calls: int, costs: dict[tuple[int, int], float]) -> Matched:
+    """What `match_lines` makes of pairs of call and line that cost so much."""
+    pairs = sorted(costs)
+    call, line = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
+    return match_lines(calls, Pairs(call, line, np.array([costs[pair] for pair in pairs], dtype=np.float64)))
+
+
 @given(matchings())
 @settings(deadline=None)
 def test_the_cheapest_one_to_one_matching_is_found(given_: tuple[int, int, dict[tuple[int, int], float]]) -> None:
     lines, calls, costs = given_
-    got = match_lines(
-        calls,
-        lambda call: [line for line in range(lines) if (call, line) in costs],
-        lambda call, line: costs[call, line],
-    )
+    got = matched(calls, costs)
     assert len(got) == calls
     used = [line for line, _ in got if line is not None]
     assert len(used) == len(set(used))
@@ -242,10 +247,10 @@ def test_the_cheapest_one_to_one_matching_is_found(given_: tuple[int, int, dict[
 
 
 def test_a_pair_that_cannot_be_is_never_matched() -> None:
-    got = match_lines(2, lambda _: range(2), lambda call, line: None if call == line else 1.0)
+    got = matched(2, {(0, 0): math.nan, (0, 1): 1.0, (1, 0): 1.0, (1, 1): math.nan})
     assert [line for line, _ in got] == [1, 0]
-    assert match_lines(1, lambda _: range(1), lambda _call, _line: None) == [(None, 0.0)]
-    assert match_lines(0, lambda _: range(3), lambda _call, _line: 0.0) == []
+    assert matched(1, {(0, 0): math.nan}) == [(None, 0.0)]
+    assert matched(0, {}) == []
 
 
 # --- bounds --------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def _continued(run: Run, works: list[CallWork], limits: Limits, stalled: Sequenc
     """
     if not run.drained:
         more = max(work.in_flight for work in works) or len(works)
-        tail = [replace(work, arrives=0.0, partition=len(works) + n) for n, work in enumerate(works[-more:])]
+        tail = [work.but(arrives=0.0, partition=len(works) + n) for n, work in enumerate(works[-more:])]
         works, stalled = [*works, *tail], [*stalled, *stalled[-more:]]
     return Setting(tuple(works), limits, tuple(stalled), _copy_s(run))
 
@@ -167,7 +167,7 @@ def _resampled(run: Run, rng: random.Random) -> Setting:
         # Beyond either end of the run, back from it.
         place = abs(place) if place < len(own) else 2 * (len(own) - 1) - place
         donor = own[min(max(place, 0), len(own) - 1)]
-        drawn.append(replace(works[donor], **{name: getattr(work, name) for name in _NOT_OURS}))
+        drawn.append(works[donor].but(**{name: getattr(work, name) for name in _NOT_OURS}))
         stalled.append(run.own.stalled[donor])
     return _continued(run, drawn, limits, stalled)
 
@@ -208,7 +208,7 @@ def _extrapolated(run: Run, setting: Setting, unchanged: _Outcome, changed: _Out
 def _elasticity(run: Run, setting: Setting, changed: _Outcome, names: tuple[str, ...]) -> float:
     """By what share the rate falls when these services take longer, per share of it; 0 to 1."""
     longer = 1.1
-    works = tuple(replace(w, **{name: getattr(w, name) * longer for name in names}) for w in setting.works)
+    works = tuple(w.but(**{name: getattr(w, name) * longer for name in names}) for w in setting.works)
     slower = _outcome(run, replace(setting, works=works))
     return min(1.0, max(0.0, -math.log(slower.rate / changed.rate) / math.log(longer)))
 

@@ -79,8 +79,7 @@ def _pinned(setting: Setting, _number: float) -> Setting:
     def pin(work: CallWork) -> CallWork:
         if work.pinned:
             return work
-        return replace(
-            work,
+        return work.but(
             pinned=True,
             ntt_kernels=min(work.ntt_kernels, _LAUNCH_S),
             coset_intt_sync=work.coset_intt_sync + min(setting.copy_s, work.ntt_kernels),
@@ -95,12 +94,12 @@ def _no_barrier(setting: Setting, _number: float) -> Setting:
 
 
 def _no_release(setting: Setting, _number: float) -> Setting:
-    return _each(setting, lambda work: replace(work, release_abc=0.0))
+    return _each(setting, lambda work: work.but(release_abc=0.0))
 
 
 def _no_stall(setting: Setting, _number: float) -> Setting:
     works = [
-        replace(work, **{name: max(0.0, getattr(work, name) - seconds) for name, seconds in own.items()})
+        work.but(**{name: max(0.0, getattr(work, name) - seconds) for name, seconds in own.items()})
         for work, own in zip(setting.works, setting.stalled, strict=True)
     ]
     return replace(setting, works=tuple(works), stalled=tuple({} for _ in works))
@@ -126,24 +125,24 @@ def _syntheses(setting: Setting, number: float) -> Setting:
     def place(work: CallWork) -> CallWork:
         # As many partitions may wait as before.
         waiting = max(0, work.in_flight - work.parallel_syntheses)
-        return replace(work, parallel_syntheses=more, in_flight=more + waiting if work.in_flight else 0)
+        return work.but(parallel_syntheses=more, in_flight=more + waiting if work.in_flight else 0)
 
     return _each(setting, place)
 
 
 def _prep_speed(setting: Setting, number: float) -> Setting:
-    return _each(setting, lambda work: replace(work, prep_msm=work.prep_msm / number))
+    return _each(setting, lambda work: work.but(prep_msm=work.prep_msm / number))
 
 
 def _pool_speed(setting: Setting, number: float) -> Setting:
-    return _each(setting, lambda work: replace(work, prep_msm=work.prep_msm / number, b_g2_msm=work.b_g2_msm / number))
+    return _each(setting, lambda work: work.but(prep_msm=work.prep_msm / number, b_g2_msm=work.b_g2_msm / number))
 
 
 def _upper_bound(setting: Setting, _number: float) -> Setting:
     def only_kernels(work: CallWork) -> CallWork:
         copied = min(setting.copy_s, work.coset_intt_sync) if work.pinned else 0.0
-        return replace(
-            work, ntt_kernels=0.0, coset_intt_sync=work.coset_intt_sync - copied, d_b_alloc=0.0, msm_init=0.0,
+        return work.but(
+            ntt_kernels=0.0, coset_intt_sync=work.coset_intt_sync - copied, d_b_alloc=0.0, msm_init=0.0,
             msm_dtor=0.0, after_gpu=0.0, pre_lock=0.0, setup=0.0, hot_path=0.0, spawn=0.0, release_abc=0.0, finish=0.0,
             prep_msm=0.0, b_g2_msm=0.0, synth=0.0, arrives=0.0,
         )  # fmt: skip
@@ -243,7 +242,7 @@ def _fixed(work: CallWork, name: str, seconds: float) -> CallWork:
     changed: dict[str, float] = {name: seconds}
     if name == "pre_lock":
         changed["setup"] = min(work.setup, seconds)
-    return replace(work, **changed)  # type: ignore[arg-type]
+    return work.but(**changed)
 
 
 def _number(text: str, otherwise: str) -> float:

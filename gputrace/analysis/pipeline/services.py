@@ -57,8 +57,7 @@ class Services:
         copy = self.copy_slowdown.value if copy is None else copy
         pool = self.pool_slowdown.value if pool is None else pool
         works = [
-            replace(
-                work,
+            work.but(
                 ntt_kernels=work.ntt_kernels / (1.0 if work.pinned else 1.0 + copy * at_copy),
                 prep_msm=work.prep_msm / (1.0 + pool * at_pool),
                 b_g2_msm=work.b_g2_msm / (1.0 + pool * at_pool),

@@ -16,7 +16,7 @@ from gputrace.analysis.diagnosis import PhaseFinding, Regime
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
-from gputrace.analysis.parts import part_of
+from gputrace.analysis.parts import Parts
 from gputrace.analysis.phases import summarise_phases
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes.stretches import Stretch
@@ -35,7 +35,8 @@ Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, classed: Classed) -> tuple[Regime, ...]:
     """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates."""
     fastest = _fastest_copies(case.moved)
-    return tuple(_judge(_restricted(case, stretch, spans, classed), stretch, fastest) for stretch in stretches)
+    parts = Parts(replace(case.trace, focus=None))
+    return tuple(_judge(_restricted(case, parts, stretch, spans, classed), stretch, fastest) for stretch in stretches)
 
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
@@ -58,15 +59,15 @@ def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     )
 
 
-def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
+def _restricted(case: Case, parts: Parts, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
     """The case with only what happened in the stretch."""
     start_ns, end_ns = stretch.start_ns, stretch.end_ns
-    trace = replace(part_of(case.trace, stretch.calls, start_ns, end_ns), focus=None)
+    trace = parts.of(stretch.calls, start_ns, end_ns)
     both = [narrowed(view, own, stretch) for view, own in zip(case.views, case.moved, strict=True)]
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)
     middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
-    phases = classed(summarise_phases(trace, moved, bursts))
+    phases = classed(summarise_phases(trace, moved, bursts, with_drivers=False))
     inside = _clipped(spans.frame, start_ns, end_ns)
     return replace(
         case,
