@@ -19,7 +19,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.suite
 
 # A library with NVML's symbols, so that the sampler is tested without a GPU; without a C compiler those tests are skipped.
 standin: $(STAMP)

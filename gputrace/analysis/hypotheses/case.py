@@ -10,6 +10,7 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
+from gputrace.analysis.records import Records, Span
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, Thresholds
 from gputrace.trace import Trace
@@ -21,9 +22,13 @@ BETWEEN_HOLDS = ("no_work", "release_abc", "pickup", "pre_lock", "between_calls"
 
 @dataclass
 class Case:
-    """The evidence: the trace, what was measured on it, and the seconds charged to each cause."""
+    """The evidence: the trace, what was measured on it, and the seconds charged to each cause.
+
+    `span` limits the log's records to a stretch of time, ns; they are asked for here, not of the trace.
+    """
 
     trace: Trace
+    records: Records
     window_s: float
     views: list[GpuView]
     moved: list[Transfers]
@@ -32,6 +37,7 @@ class Case:
     blame: pl.DataFrame
     phases: dict[str, PhaseFinding]
     thresholds: Thresholds
+    span: Span | None = None
 
     @cached_property
     def charged_s(self) -> dict[str, float]:
@@ -138,16 +144,18 @@ class Case:
         """Calls with all of their GPU lines."""
         return int(self.trace.calls["complete"].sum() or 0)
 
+    def marks(self, event: str) -> pl.DataFrame:
+        """Records of an event, in order of the log."""
+        return self.records.of(event, self.span)
+
     def numbers(self, event: str, key: str) -> pl.DataFrame:
-        """line and value (Float64) of one key of every record of an event that has it as a number."""
-        value = (
-            pl.col("values")
-            .list.eval(pl.element().filter(pl.element().struct.field("key") == key).struct.field("value"))
-            .list.first()
-            .cast(pl.Float64, strict=False)
-        )
-        marks = self.trace.marks.filter(pl.col("event") == event)
-        return marks.select("line", "job", "partition", value.alias("value")).drop_nulls("value")
+        """line, job, partition and value (Float64) of one key of every record of an event that has it as a number."""
+        return self.records.numbers(event, key, self.span)
+
+    @cached_property
+    def has_stdout(self) -> bool:
+        """Whether the log has lines of the prover's stdout."""
+        return self.records.spoken(self.span)
 
     def lines_of(self, cause: str) -> tuple[int, ...]:
         """Log lines of the phases that lost most to a cause."""

@@ -44,7 +44,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 tuple(long["line"].drop_nulls().head(3).to_list()),
             )
         )
-    repeated = case.trace.marks.filter(pl.col("event") == "d_a_allocated")
+    repeated = case.marks("d_a_allocated")
     usual = calls["warmup"].sum() or 0
     if repeated.height:
         more = repeated.height - int(usual)
