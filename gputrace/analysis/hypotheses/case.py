@@ -158,7 +158,9 @@ class Case:
         return self.records.spoken(self.span)
 
     def lines_of(self, cause: str) -> tuple[int, ...]:
-        """Log lines of the phases that lost most to a cause."""
+        """Log lines of the phases that lost most to a cause; none for a stretch: only its verdicts are told."""
+        if self.span is not None:
+            return ()
         worst = (
             self.blame.filter((pl.col("cause") == cause) & pl.col("line").is_not_null())
             .group_by("line", "call", "phase")
