@@ -33,7 +33,7 @@ screenshots: $(STAMP) browser
 	$(BIN)/python -m docs.screenshots
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.ingest
+	$(BIN)/python -m benchmarks.suite
 
 # A library with NVML's symbols, so that the sampler is tested without a GPU; without a C compiler those tests are skipped.
 standin: $(STAMP)

@@ -19,6 +19,7 @@ from gputrace.analysis.jobs import summarise_jobs
 from gputrace.analysis.outlook import outlook, with_recoverable
 from gputrace.analysis.phases import summarise_phases, with_transfer
 from gputrace.analysis.pipeline.scenarios import Scenario
+from gputrace.analysis.records import Records
 from gputrace.analysis.regimes.cases import judge_regimes
 from gputrace.analysis.regimes.stretches import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
@@ -36,6 +37,7 @@ DEFAULT_GAP_MS = 500.0
 class _Measured:
     """What does not depend on thresholds: windows, segments, samples on them, and the fits."""
 
+    records: Records
     windows: Windows
     bursts: pl.DataFrame
     segments: pl.DataFrame
@@ -122,7 +124,7 @@ def _measure(trace: Trace, limits: Thresholds) -> _Measured:
     moved = [transfers(view) for view in views]
     signs = find_signs(trace, views, moved, bursts, limits)
     lost = [lost_pieces(view, own, trace, signs) for view, own in zip(views, moved, strict=True)]
-    return _Measured(spans, bursts, segments, views, moved, signs, lost)
+    return _Measured(Records(trace.marks), spans, bursts, segments, views, moved, signs, lost)
 
 
 def _states(measured: _Measured, limits: Thresholds) -> pl.DataFrame:
@@ -159,6 +161,7 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
     classed = _classes(measured, limits)(phases)
     return Case(
         trace,
+        measured.records,
         measured.windows.total_s,
         measured.views,
         measured.moved,

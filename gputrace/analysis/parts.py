@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 
 from gputrace.trace import Trace
@@ -27,27 +26,6 @@ def part_of(trace: Trace, calls: pl.Series, start_ns: int, end_ns: int) -> Trace
         host=_cut(trace.host, start_ns, end_ns),
         copies=trace.copies.filter(overlaps),
     )
-
-
-class Parts:
-    """Cuts many parts out of one trace. Marks are put in order of time; those without one come last."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = replace(trace, marks=trace.marks.clear())
-        stamps = trace.marks.select(pl.coalesce("log_ns", "arrival_ns").alias("stamp"))["stamp"]
-        self._unstamped = trace.marks.filter(stamps.is_null())
-        known = stamps.is_not_null()
-        self._stamped, stamps = trace.marks.filter(known), stamps.filter(known)
-        if not stamps.is_sorted():
-            order = stamps.arg_sort()
-            self._stamped, stamps = self._stamped[order], stamps[order]
-        self._stamps = stamps.to_numpy()
-
-    def of(self, calls: pl.Series, start_ns: int, end_ns: int) -> Trace:
-        """As `part_of`."""
-        low, high = np.searchsorted(self._stamps, start_ns), np.searchsorted(self._stamps, end_ns, side="right")
-        marks = pl.concat([self._stamped[int(low) : int(high)], self._unstamped], rechunk=False)
-        return replace(part_of(self._trace, calls, start_ns, end_ns), marks=marks)
 
 
 def _cut(frame: pl.DataFrame, start_ns: int, end_ns: int, *amounts: str) -> pl.DataFrame:

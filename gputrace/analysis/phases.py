@@ -41,36 +41,39 @@ def summarise_phases(
     phases = phases.group_by("call", "name", maintain_order=True).agg(
         pl.col("duration_ms").sum(), pl.col("under_mutex").first(), pl.col("warmup").first()
     )
-    held_total = float(phases.filter(pl.col("name") == "mutex_held")["duration_ms"].sum())
+    named = {str(name): own for (name,), own in phases.group_by("name", maintain_order=True)}
+    held = named.get("mutex_held", phases.clear())
+    held_total = float(held["duration_ms"].sum())
+    held = held.filter(~pl.col("warmup"))
     held_median = float(complete["mutex_held_ms"].median() or 0.0)  # type: ignore[arg-type]
-    instances = pl.concat([m.instances for m in moved]) if moved else None
+    instances = _instances(moved, complete)
     context = driver_context(trace, complete, bursts) if with_drivers else pl.DataFrame()
     found = []
     for name in PHASE_NAMES:
-        own = phases.filter(pl.col("name") == name)
-        if own.is_empty():
+        own = named.get(name)
+        if own is None:
             continue
         typical = own.filter(~pl.col("warmup"))
-        held = phases.filter((pl.col("name") == "mutex_held") & ~pl.col("warmup"))
         kind, reason = _classify_within(typical, held, regimes, held_median)
         values = own["duration_ms"].cast(pl.Float64).to_numpy()
+        low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
         found.append(
             PhaseFinding(
                 name=name,
                 contains_others=name in CONTAINS_OTHERS,
                 count=len(values),
                 min_ms=float(values.min()),
-                p5_ms=float(np.quantile(values, 0.05)),
-                median_ms=float(np.median(values)),
+                p5_ms=float(low),
+                median_ms=float(middle),
                 mean_ms=float(values.mean()),
-                p95_ms=float(np.quantile(values, 0.95)),
+                p95_ms=float(high),
                 max_ms=float(values.max()),
                 phase_class=kind,
                 class_reason=reason,
                 under_mutex=bool(own["under_mutex"][0]),
                 share_of_mutex_held=float(values.sum()) / held_total if held_total and own["under_mutex"][0] else None,
                 drivers=_drivers(own, context) if with_drivers and kind == "variable" else (),
-                **_copied(instances, name, complete),
+                **_copied(instances.get(name)),
             )
         )
     return tuple(found)
@@ -122,12 +125,20 @@ def classify(durations_ms: np.ndarray, held_median_ms: float) -> tuple[str, str]
     return "constant", f"p5 to p95 spans {spread:.0f} ms around {median:.0f} ms"
 
 
-def _copied(instances: pl.DataFrame | None, name: str, complete: pl.DataFrame) -> dict[str, Any]:
-    """rx figures and SM share of one kind of phase; empty where nothing was sampled."""
-    if instances is None or name not in LEAVES_UNDER_MUTEX:
+def _instances(moved: list[Transfers], complete: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """What each phase of the complete calls copied, by name; nothing where nothing was sampled."""
+    if not moved:
         return {}
-    own = instances.filter((pl.col("name") == name) & pl.col("call").is_in(complete["call"].implode()))
-    if own.is_empty():
+    whole = pl.concat([m.instances for m in moved]).join(complete.select("call"), on="call", how="semi")
+    told = whole.filter(pl.col("sm_share").is_not_null() | pl.col("rx_payload_bytes").is_not_null())
+    names = whole["name"].unique().to_list()
+    own = {str(name): part for (name,), part in told.group_by("name", maintain_order=True)}
+    return {name: own.get(name, told.clear()) for name in names if name in LEAVES_UNDER_MUTEX}
+
+
+def _copied(own: pl.DataFrame | None) -> dict[str, Any]:
+    """rx figures and SM share of one kind of phase; empty where nothing was sampled."""
+    if own is None:
         return {}
     busy = own["sm_share"].drop_nulls()
     sm_share = float(busy.median()) if len(busy) else None  # type: ignore[arg-type]

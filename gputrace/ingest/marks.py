@@ -173,7 +173,8 @@ def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, li
         unknown.extend(begun.join(marks, on="line", how="anti")["line"].to_list())
         unknown.extend(marks.filter(pl.col("event").is_null())["line"].to_list())
         found.append(marks.with_columns(pl.col("event").fill_null("unknown")))
-    return pl.concat(found), unknown
+    # Lots follow one another, so that in order each is all in order.
+    return pl.concat(found).sort("line", maintain_order=True), unknown
 
 
 def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
@@ -274,7 +275,7 @@ class _Parser:
         parts = [future.result() for future in self._parsed]
         if not parts:
             return schema.MARKS.empty(), []
-        marks = pl.concat([marks for marks, _ in parts]).sort("line", maintain_order=True)
+        marks = pl.concat([marks for marks, _ in parts])
         return schema.MARKS.fit(marks), [line for _, unknown in parts for line in unknown]
 
 

@@ -11,6 +11,7 @@ from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
 from gputrace.analysis.evidence import Cited, cited
+from gputrace.analysis.records import Records, Span
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, Thresholds
 from gputrace.trace import Trace
@@ -22,9 +23,13 @@ BETWEEN_HOLDS = ("no_work", "release_abc", "pickup", "pre_lock", "between_calls"
 
 @dataclass
 class Case:
-    """The evidence: the trace, what was measured on it, and the seconds charged to each cause."""
+    """The evidence: the trace, what was measured on it, and the seconds charged to each cause.
+
+    `span` limits the log's records to a stretch of time, ns; they are asked for here, not of the trace.
+    """
 
     trace: Trace
+    records: Records
     window_s: float
     views: list[GpuView]
     moved: list[Transfers]
@@ -33,6 +38,7 @@ class Case:
     blame: pl.DataFrame
     phases: dict[str, PhaseFinding]
     thresholds: Thresholds
+    span: Span | None = None
 
     @cached_property
     def charged_s(self) -> dict[str, float]:
@@ -139,19 +145,26 @@ class Case:
         """Calls with all of their GPU lines."""
         return int(self.trace.calls["complete"].sum() or 0)
 
+    def marks(self, event: str) -> pl.DataFrame:
+        """Records of an event, in order of the log."""
+        return self.records.of(event, self.span)
+
     def numbers(self, event: str, key: str) -> pl.DataFrame:
-        """source, line and value (Float64) of one key of every record of an event that has it as a number."""
-        value = (
-            pl.col("values")
-            .list.eval(pl.element().filter(pl.element().struct.field("key") == key).struct.field("value"))
-            .list.first()
-            .cast(pl.Float64, strict=False)
-        )
-        marks = self.trace.marks.filter(pl.col("event") == event)
-        return marks.select("source", "line", "job", "partition", value.alias("value")).drop_nulls("value")
+        """source, line, job, partition and value (Float64) of one key of every record of an event that has it."""
+        return self.records.numbers(event, key, self.span)
+
+    @cached_property
+    def has_stdout(self) -> bool:
+        """Whether the log has lines of the prover's stdout."""
+        return self.records.spoken(self.span)
 
     def lines_of(self, cause: str) -> Cited:
-        """Log lines of the phases that lost most to a cause, and their inputs."""
+        """Log lines of the phases that lost most to a cause, and their inputs.
+
+        None for a stretch: only its verdicts are told.
+        """
+        if self.span is not None:
+            return (), ()
         worst = (
             self.blame.filter((pl.col("cause") == cause) & pl.col("line").is_not_null())
             .group_by("source", "line", "call", "phase")

@@ -45,7 +45,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 *cited(long.drop_nulls("line").head(3)),
             )
         )
-    repeated = case.trace.marks.filter(pl.col("event") == "d_a_allocated")
+    repeated = case.marks("d_a_allocated")
     usual = calls["warmup"].sum() or 0
     if repeated.height:
         more = repeated.height - int(usual)

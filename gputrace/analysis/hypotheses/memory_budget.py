@@ -6,8 +6,7 @@ from gputrace.analysis.hypotheses.case import Case, Hypothesis
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     pressure = case.signs.pressure
-    stdout = case.trace.marks["log_ns"].count() > 0
-    if not stdout:
+    if not case.has_stdout:
         return case.finding(
             hypothesis, "undetermined", [], "add the prover's stdout: evictions, loads and budget lines are there"
         )

@@ -9,7 +9,7 @@ from gputrace.analysis.hypotheses.case import Case, Hypothesis
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if case.bursts.is_empty():
-        if not case.trace.marks["log_ns"].count():
+        if not case.has_stdout:
             return case.finding(
                 hypothesis, "undetermined", [], "add the prover's stdout: allocations are printed there"
             )

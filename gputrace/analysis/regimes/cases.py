@@ -16,7 +16,7 @@ from gputrace.analysis.diagnosis import PhaseFinding, Regime
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
-from gputrace.analysis.parts import Parts
+from gputrace.analysis.parts import part_of
 from gputrace.analysis.phases import summarise_phases
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes.stretches import Stretch
@@ -35,8 +35,9 @@ Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, classed: Classed) -> tuple[Regime, ...]:
     """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates."""
     fastest = _fastest_copies(case.moved)
-    parts = Parts(replace(case.trace, focus=None))
-    return tuple(_judge(_restricted(case, parts, stretch, spans, classed), stretch, fastest) for stretch in stretches)
+    # Records are asked for by time: to cut all of them for every regime would take most of its time.
+    case = replace(case, trace=replace(case.trace, focus=None, marks=case.trace.marks.clear()))
+    return tuple(_judge(_restricted(case, stretch, spans, classed), stretch, fastest) for stretch in stretches)
 
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
@@ -59,10 +60,10 @@ def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     )
 
 
-def _restricted(case: Case, parts: Parts, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
+def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
     """The case with only what happened in the stretch."""
     start_ns, end_ns = stretch.start_ns, stretch.end_ns
-    trace = parts.of(stretch.calls, start_ns, end_ns)
+    trace = part_of(case.trace, stretch.calls, start_ns, end_ns)
     both = [narrowed(view, own, stretch) for view, own in zip(case.views, case.moved, strict=True)]
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)
@@ -78,6 +79,7 @@ def _restricted(case: Case, parts: Parts, stretch: Stretch, spans: Windows, clas
         bursts=bursts,
         blame=case.blame.filter((middle >= start_ns) & (middle < end_ns)),
         phases={phase.name: phase for phase in phases},
+        span=(start_ns, end_ns),
     )
 
 
