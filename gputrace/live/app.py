@@ -92,8 +92,10 @@ class LiveApp(App[None]):
         self.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Shows the moment."""
+        """Shows the moment, once there is something to show it in: on a busy host a first frame is due before that."""
         base = self.screen_stack[0]
+        if not base.query("#keys"):
+            return
         shown = self.session.shown()
         width = self.size.width
         base.query_one("#header", Static).update(panels.header(shown, width), layout=False)

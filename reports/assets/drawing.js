@@ -151,6 +151,7 @@ class Panel {
       tooltip: false,
     });
     this.view = this.embedded.view;
+    this.stack.classList.toggle("drawn-dark", darkMode.matches); // on paper it keeps the ground it was drawn for
     const canvas = this.element.querySelector("canvas");
     canvas.setAttribute("aria-hidden", "true");
     this.view.addEventListener("pointermove", (event, item) => this.onPoint(this, item?.datum, event));
