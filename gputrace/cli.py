@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gputrace.commands import compare, export, formats, live, record, report, simulate, what_if
+from gputrace.commands import compare, export, fleet, formats, live, record, report, simulate, what_if
 from gputrace.errors import GputraceError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("report")(report.report)
 app.command("what-if")(what_if.what_if)
 app.command("compare")(compare.compare_runs)
+app.command("fleet")(fleet.fleet_table)
 app.command("export")(export.export_metrics)
 app.command("live")(live.live_view)
 app.command("record", context_settings={"allow_interspersed_args": False})(record.record_run)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gputrace.errors import InputError, UsageError
 from gputrace.render.compare_text import CompareTextRenderer
+from gputrace.render.fleet_text import FleetTextRenderer
 from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 
 _NARROW, _WIDE = 80, 120
@@ -51,6 +52,11 @@ def terminal_what_if_renderer() -> WhatIfTextRenderer:
 def compare_terminal_renderer() -> CompareTextRenderer:
     """The same for a comparison."""
     return CompareTextRenderer(*_terminal())
+
+
+def fleet_terminal_renderer() -> FleetTextRenderer:
+    """The same for a fleet."""
+    return FleetTextRenderer(*_terminal())
 
 
 def _terminal() -> tuple[int, bool]:
