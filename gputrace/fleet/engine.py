@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Found = tuple[CaptureRef, Outcome]
 Engine = Callable[[Sequence[CaptureRef], Task], Iterator[Found]]
 
-# A capture in whose company this many workers have died is tried once more, alone.
-_DEATHS = 2
+# A capture that was with a worker when it died is tried once more, alone: more tries cost more workers.
+_TRIES_AFTER_DEATH = 0
 # Handed out for every thread of the cluster: one to work on, one that waits.
 _AHEAD = 2
 _CONNECT_S = 15
@@ -55,7 +55,7 @@ def _local(workers: int) -> Iterator["Client"]:
     # The fleet's parallelism is in its captures: one frame is not to take every core as well.
     threads = str(max(1, len(os.sched_getaffinity(0)) // workers))
     settings = {
-        "distributed.scheduler.allowed-failures": _DEATHS,
+        "distributed.scheduler.allowed-failures": _TRIES_AFTER_DEATH,
         "distributed.nanny.pre-spawn-environ.POLARS_MAX_THREADS": threads,
     }
     with (
@@ -142,7 +142,7 @@ def gather(client: "Client", captures: Sequence[CaptureRef], task: Task) -> Iter
             yield capture, outcome
     for capture in sorted(suspects, key=lambda capture: capture.path):
         for _, outcome in _in_parallel(client, [capture], task, 0):
-            reason = "whatever analysed it was killed, each time (out of memory?)"
+            reason = "the process that analysed it was killed, each time (out of memory?)"
             yield capture, outcome or Failure(capture.path, "killed", reason)
 
 

@@ -119,10 +119,10 @@ def paired_difference(differences: Floats) -> Estimated:
 
 
 def _signed_rank_quantile(n: int) -> int:
-    """How many Walsh averages lie outside the interval on each side: P(score < it) is at most 2.5 %."""
+    """How many Walsh averages lie outside the interval on each side: P(score <= it) is at most 2.5 %."""
     if n > _EXACT_PAIRS:
         mean, spread = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-        return max(0, math.floor(mean + float(ndtri(FALSE_ALARMS / 2)) * spread))
+        return max(0, math.floor(mean + float(ndtri(FALSE_ALARMS / 2)) * spread - 0.5))
     ways = np.ones(1)
     for rank in range(1, n + 1):
         wider = np.zeros(len(ways) + rank)
@@ -130,4 +130,4 @@ def _signed_rank_quantile(n: int) -> int:
         wider[rank:] += ways
         ways = wider
     below = np.cumsum(ways) / 2.0**n
-    return int(np.searchsorted(below, FALSE_ALARMS / 2, side="right"))
+    return max(0, int(np.searchsorted(below, FALSE_ALARMS / 2, side="right")) - 1)

@@ -31,7 +31,11 @@ class FleetHtmlRenderer:
         script = _script((assets / "fleet.js").read_text(encoding="utf-8"))
         environment = _environment(folder, theme["colours"])
         environment.filters.update(
-            points=words.points, relative=words.relative, measure=words.measure_name, level=words.level
+            points=words.points,
+            relative=words.relative,
+            measure=words.measure_name,
+            level=words.level,
+            score=words.score,
         )
         causes = fleet.causes["cause"].to_list()[:_MOST_CAUSES]
         return environment.get_template("fleet.html.j2").render(

@@ -141,7 +141,7 @@ def _outliers(fleet: Fleet) -> Iterator[RenderableType]:
             units.share(first.value),
             units.share(first.median),
             units.signed_seconds(first.excess_s),
-            f"{first.z:.1f}",
+            words.score(first.z),
         )
     yield _indented(table)
     rest = f"; and on {len(together) - _MOST_OUTLIERS:,} more" if len(together) > _MOST_OUTLIERS else ""

@@ -39,12 +39,24 @@ def by_gpu(outliers: Sequence[Outlier]) -> list[list[Outlier]]:
 
 def points(share: float | None, digits: int = 1) -> str:
     """A difference of shares in points, with its sign."""
-    return units.UNKNOWN if share is None else f"{share * 100:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    return units.UNKNOWN if share is None else _signed(f"{share * 100:+.{digits}f}")
 
 
 def relative(change: float | None) -> str:
     """A relative difference in percent, with its sign."""
-    return units.UNKNOWN if change is None else f"{change:+.1%}".replace("-", "\N{MINUS SIGN}")
+    return units.UNKNOWN if change is None else _signed(f"{change:+.1%}")
+
+
+def score(z: float) -> str:
+    """A z score."""
+    return _signed(f"{z:.1f}")
+
+
+def _signed(number: str) -> str:
+    """With a true minus sign, and no sign where nothing but noughts is left."""
+    return (
+        number.replace("-", "\N{MINUS SIGN}") if any(digit in number for digit in "123456789") else number.lstrip("+-")
+    )
 
 
 def level(measure: str, value: float | None) -> str:
@@ -64,9 +76,7 @@ def slope(trend: Trend) -> str:
     if trend.slope is None:
         return trend.why
     if trend.measure == RATE:
-        low, value, high = (
-            f"{v:+.3g}".replace("-", "\N{MINUS SIGN}") for v in (trend.slope.low, trend.slope.value, trend.slope.high)
-        )
+        low, value, high = (_signed(f"{v:+.2g}") for v in (trend.slope.low, trend.slope.value, trend.slope.high))
         return f"{value} a day ({low} to {high})"
     low, value, high = (points(v, 2) for v in (trend.slope.low, trend.slope.value, trend.slope.high))
     return f"{value} points a day ({low} to {high})"

@@ -1,0 +1,219 @@
+"""Fleets on real clusters: workers and schedulers killed, corrupt captures, a store behind S3's API.
+
+`GPUTRACE_FLEET=300` analyses as many captures as the product promises; without it a few, for the same questions.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputrace.errors import ClusterError, InputError
+from gputrace.fleet import engine as engines
+from gputrace.fleet.analyse import Task, analysis_version
+from gputrace.fleet.captures import CaptureRef, find_captures
+from gputrace.fleet.engine import Engine, Found, engine_of, gather, serial
+from gputrace.fleet.result import Fleet
+from gputrace.fleet.run import FleetOptions, Progress, survey
+from gputrace.fleet.summary import Failure
+from gputrace.render.fleet_html import FleetHtmlRenderer
+from gputrace.render.fleet_json import FleetJsonRenderer
+from tests.captures import folder as real_capture
+from tests.deadly import Deadly
+from tests.fleets import spoil, write_fleet
+
+ROOT = Path(__file__).parents[2]
+CAPTURES = int(os.environ.get("GPUTRACE_FLEET", "9"))
+HOSTS = 30 if CAPTURES >= 300 else 3
+
+pytestmark = pytest.mark.xdist_group("fleet")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fleet in which one capture is corrupt."""
+    folder = tmp_path_factory.mktemp("fleet") / "captures"
+    spoil(write_fleet(folder, CAPTURES, HOSTS)[CAPTURES // 2])
+    return folder
+
+
+def documents(fleet: Fleet) -> tuple[str, str]:
+    return FleetJsonRenderer().render(fleet), FleetHtmlRenderer().render(fleet)
+
+
+@pytest.fixture(scope="module")
+def one_by_one(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What the serial engine makes of it."""
+    fleet = survey([str(root)], FleetOptions(state=tmp_path_factory.mktemp("serial")), serial)
+    assert len(fleet.captures) == CAPTURES - 1
+    (failure,) = fleet.failures
+    assert failure.kind == "input" and "none of the inputs is a prover log" in failure.reason
+    return documents(fleet)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with engines._local(2) as running:
+        yield running
+
+
+def on(client: Any) -> Engine:
+    return lambda captures, task: gather(client, captures, task)
+
+
+def test_a_worker_killed_and_a_corrupt_capture_change_nothing(
+    client: Any, root: Path, tmp_path: Path, one_by_one: tuple[str, str]
+) -> None:
+    pids: dict[str, int] = client.run(os.getpid)
+    killed: list[int] = []
+
+    def kill(now: Progress) -> None:
+        if now.done == CAPTURES // 3 and not killed:
+            killed.append(next(iter(pids.values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    fleet = survey([str(root)], FleetOptions(state=tmp_path), on(client), kill)
+    assert killed and len(pids) == 2
+    assert documents(fleet) == one_by_one
+
+
+def test_a_capture_that_kills_its_workers_fails_alone(client: Any, root: Path) -> None:
+    captures, _ = find_captures([str(root)])
+    victim = captures[1].path
+    outcomes = dict(gather(client, captures[:6], Deadly(analysis_version(), victim=victim)))
+    kinds = {capture.path: outcome.kind for capture, outcome in outcomes.items() if isinstance(outcome, Failure)}
+    assert kinds == {c.path: "killed" if c.path == victim else "bug" for c in captures[:6]}
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 120.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def test_a_run_killed_with_its_scheduler_goes_on(root: Path, tmp_path: Path, one_by_one: tuple[str, str]) -> None:
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "gputrace", "fleet", str(root), "--state", str(state), "--workers", "1"]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
+    wait_for(lambda: len(list(state.glob("*.json"))) >= CAPTURES // 4 or running.poll() is not None)
+    assert running.poll() is None, "it ended before it could be killed"
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    kept = len(list(state.glob("*.json")))
+    assert kept < CAPTURES
+    seen: list[Progress] = []
+    assert documents(survey([str(root)], FleetOptions(state=state), serial, seen.append)) == one_by_one
+    assert seen[0].unchanged == kept and seen[-1].done == CAPTURES - kept
+    # Once more: nothing is left to do, not even for the corrupt one.
+    assert documents(survey([str(root)], FleetOptions(state=state), _none_left, seen.append)) == one_by_one
+    assert seen[-1] == Progress(CAPTURES, CAPTURES, 0, 1)
+
+
+def _none_left(captures: Sequence[CaptureRef], task: Task) -> Iterator[Found]:
+    raise AssertionError("nothing was to be analysed")
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A scheduler and a worker as somebody else runs them."""
+    file = folder / "scheduler.json"
+    own = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    quiet: dict[str, Any] = {"cwd": ROOT, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    scheduler = subprocess.Popen([*own, "--no-dashboard", "--scheduler-file", str(file)], **quiet)
+    worker: subprocess.Popen[bytes] | None = None
+    try:
+        wait_for(lambda: file.is_file() and file.read_text().endswith("}"))
+        options = ["--no-nanny", "--no-dashboard", "--nthreads", "1", "--death-timeout", "5"]
+        program = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file), *options]
+        worker = subprocess.Popen(program, **quiet)
+        yield json.loads(file.read_text())["address"], scheduler
+    finally:
+        for process in (worker, scheduler):
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+def test_somebody_elses_scheduler_killed(root: Path, tmp_path: Path, one_by_one: tuple[str, str]) -> None:
+    options = FleetOptions(state=tmp_path / "state")
+    with cluster(tmp_path) as (address, scheduler):
+
+        def kill(now: Progress) -> None:
+            if now.done == CAPTURES // 3:
+                scheduler.kill()
+
+        with pytest.raises(ClusterError, match="run the same again to go on"):
+            survey([str(root)], options, engine_of(None, address), kill)
+    seen: list[Progress] = []
+    assert documents(survey([str(root)], options, serial, seen.append)) == one_by_one
+    assert CAPTURES // 3 <= seen[0].unchanged < CAPTURES
+
+
+def test_a_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path) -> None:
+    monkeypatch.setattr(engines, "_CONNECT_S", 1)
+    with pytest.raises(ClusterError, match="no Dask scheduler answers there"):
+        survey([str(root)], FleetOptions(state=tmp_path), engine_of(None, "tcp://127.0.0.1:9"))
+
+
+def test_nothing_that_can_be_used_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no capture is there"):
+        survey([str(tmp_path / "no")], FleetOptions(state=tmp_path / "state"))
+    capture = tmp_path / "bad"
+    capture.mkdir()
+    (capture / "prover.log").write_bytes(bytes(range(256)))
+    with pytest.raises(InputError, match="none of 1 captures can be used; the first: none of the inputs"):
+        survey([str(capture)], FleetOptions(state=tmp_path / "state"))
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """moto's server on the loopback; fsspec's options for it."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield {"endpoint_url": f"http://{host}:{port}", "key": "test", "secret": "test"}
+    server.stop()
+
+
+def test_captures_behind_s3_are_those_on_disk(root: Path, tmp_path: Path, s3: dict[str, Any]) -> None:
+    import s3fs
+
+    bucket = s3fs.S3FileSystem(**s3)
+    bucket.mkdir("captures")
+    local = sorted(path for path in root.glob("*/*"))[:2]
+    for capture in local:
+        bucket.put(str(capture), f"captures/fleet/{capture.parent.name}/{capture.name}", recursive=True)
+    bucket.put(str(real_capture("one-worker")), "captures/fleet/real", recursive=True)
+    bucket.pipe("captures/fleet/bad/prover.log", bytes(range(256)))
+    options = FleetOptions(state=tmp_path / "state", storage=s3)
+    seen: list[Progress] = []
+    fleet = survey(["s3://captures/fleet/"], options, serial, seen.append)
+    assert [failure.capture for failure in fleet.failures] == ["s3://captures/fleet/bad"]
+    there = {capture.capture.removeprefix("s3://captures/fleet/"): capture for capture in fleet.captures}
+    here = survey([*map(str, local), str(real_capture("one-worker"))], FleetOptions(state=tmp_path / "other"))
+    for expected in here.captures:
+        name = "real" if expected.capture.endswith("one-worker") else expected.capture.removeprefix(f"{root}/")
+        told = there.pop(name)
+        assert (told.days, told.verdicts, told.headline) == (expected.days, expected.verdicts, expected.headline)
+    assert there == {}
+    # A changed object is analysed anew, and it alone; globs name the same captures.
+    bucket.pipe("captures/fleet/bad/prover.log", b"something else")
+    survey(["s3://captures/fleet/*/", "s3://captures/fleet/host-*/*/"], options, serial, seen.append)
+    assert (seen[-1].unchanged, seen[-1].done) == (3, 1)
+
+
+def test_a_capture_over_the_limit_is_not_fetched(root: Path, tmp_path: Path) -> None:
+    small = FleetOptions(state=tmp_path, most_bytes=1000)
+    with pytest.raises(InputError, match="more than the 1e-06 GB of --max-capture-gb"):
+        survey([str(next(root.glob("*/*")))], small)
