@@ -83,7 +83,7 @@ def test_no_module_imports_from_a_layer_above(path: Path) -> None:
     assert above == []
 
 
-@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "render", "live"])
+@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "fleet", "render", "live"])
 def test_no_imports_in_circles_within_a_room(room: str) -> None:
     paths = {name_of(path): path for path in MODULES if room_of(name_of(path)) == room}
 
@@ -113,6 +113,11 @@ def test_only_the_live_screen_uses_textual() -> None:
     assert users_of("textual") == {"live/app.py", "live/view.py"}
 
 
+def test_only_the_fleet_uses_clusters_and_stores() -> None:
+    assert users_of("dask", "distributed") == {"fleet/engine.py"}
+    assert users_of("fsspec", "s3fs") == {"fleet/captures.py"}
+
+
 def test_nvml_has_one_door() -> None:
     assert users_of("pynvml") == {"sampler/nvml.py"}
 
@@ -133,7 +138,21 @@ def loaded_by(statement: str) -> set[str]:
     return set(ran.stdout.split())
 
 
-HEAVY = {"textual", "polars", "numpy", "scipy", "altair", "jinja2", "vl_convert", "pynvml", "ruptures", "zstandard"}
+HEAVY = {
+    "textual",
+    "polars",
+    "numpy",
+    "scipy",
+    "altair",
+    "jinja2",
+    "vl_convert",
+    "pynvml",
+    "ruptures",
+    "zstandard",
+    "dask",
+    "distributed",
+    "fsspec",
+}
 
 
 def test_the_command_line_loads_no_heavy_library() -> None:
