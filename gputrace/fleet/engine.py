@@ -23,6 +23,13 @@ Engine = Callable[[Sequence[CaptureRef], Task], Iterator[Found]]
 _TRIES_AFTER_DEATH = 0
 # Handed out for every thread of the cluster: one to work on, one that waits.
 _AHEAD = 2
+# A terminal's Ctrl-C goes to a whole process group; it is ours to end the workers, and they end with us.
+_OWN_GROUP = """
+import os
+
+def dask_setup(worker):
+    os.setpgrp()
+"""
 _CONNECT_S = 15
 _WORKERS_S = 60
 
@@ -64,7 +71,9 @@ def _local(workers: int) -> Iterator["Client"]:
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            preload=_OWN_GROUP,
             silence_logs=logging.CRITICAL,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
