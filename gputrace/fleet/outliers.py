@@ -29,8 +29,8 @@ def find_outliers(gpus: pl.DataFrame, gpu_causes: pl.DataFrame) -> tuple[tuple[O
     for (model,), own in enough.group_by("model", maintain_order=True):
         name = None if model is None else str(model)
         if own.height < MIN_GPUS:
-            called = name or "a model that is not told"
-            text = f"outliers are undetermined among {own.height} GPUs of {called}: {MIN_GPUS} are needed"
+            called = name or "GPUs whose model is not told"
+            text = f"outliers are undetermined for {called}: {own.height} to compare, {MIN_GPUS} are needed"
             notices.append(Notice("outliers-few-gpus", text, own.height))
             continue
         found += _among(name, own, gpu_causes)

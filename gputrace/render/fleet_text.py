@@ -13,10 +13,9 @@ from gputrace.fleet.outliers import MIN_GPUS
 from gputrace.fleet.result import Fleet
 from gputrace.render import fleet_words as words
 from gputrace.render import units
-from gputrace.render.text_parts import as_text, bar, hanging, title
+from gputrace.render.text_parts import as_text, hanging, title
 
 _MOST_HOSTS, _MOST_OUTLIERS, _MOST_TRENDS, _MOST_FAILURES = 20, 10, 8, 20
-_BAR = 10
 _STYLES = {"rising": "yellow", "falling": "green", "more": "yellow", "less": "green"}
 
 
@@ -59,12 +58,13 @@ def _extent(fleet: Fleet) -> str:
 
 
 def _table(*columns: tuple[str, str]) -> Table:
+    """Columns as (heading, kind): n numbers, name what may be cut where it is too long, wrap what may wrap."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name, kind in columns:
         table.add_column(
             name,
             justify="right" if kind == "n" else "left",
-            no_wrap=kind != "wrap",
+            no_wrap=kind not in ("name", "wrap"),
             overflow="ellipsis" if kind == "name" else "fold",
         )
     return table
@@ -78,18 +78,21 @@ def _causes(fleet: Fleet) -> Iterator[RenderableType]:
     if fleet.causes.is_empty():
         return
     yield title("Lost GPU seconds by cause")
-    table = _table(("cause", "name"), ("lost", "n"), ("", "n"), ("", ""), ("main on", "n"), ("most on", "name"))
+    table = _table(
+        ("cause", ""), ("lost", "n"), ("", "n"), ("main on", "n"), ("most on", "name"), ("GPU", "n"), ("of window", "n")
+    )
     for row in fleet.causes.iter_rows(named=True):
         table.add_row(
             row["cause"],
             units.seconds(row["lost_s"]),
             units.share(row["share_of_lost"]),
-            bar(row["share_of_lost"], _BAR),
-            f"{row['hosts_main']} of {fleet.hosts.height}" if row["hosts_main"] else "",
-            f"{row['worst_host']}, GPU {row['worst_gpu']} ({units.share(row['worst_share_of_window'])})",
+            f"{row['hosts_main']:,}" if row["hosts_main"] else "",
+            row["worst_host"],
+            str(row["worst_gpu"]),
+            units.share(row["worst_share_of_window"]),
         )
     yield _indented(table)
-    yield Text("  main on: hosts whose main cause it is; most on: its share of that window", style="dim")
+    yield Text("  main on: hosts whose main cause it is; most on: the GPU that lost most to it", style="dim")
     yield ""
 
 
@@ -100,19 +103,23 @@ def _ranking(fleet: Fleet, rows: pl.DataFrame, what: str) -> Iterator[Renderable
     of_gpus = "gpu" in rows.columns
     second = "GPU" if of_gpus else "GPUs"
     table = _table(
-        ("host", "name"), (second, "n"), ("lost", "n"), ("of window", "n"), ("a call", "n"), ("main cause", "wrap")
-    )
+        ("host", "name"), (second, "n"), ("lost", "n"), ("share", "n"), ("a call", "n"), ("main cause", ""),
+        ("", "n"),
+    )  # fmt: skip
     for row in rows.head(_MOST_HOSTS).iter_rows(named=True):
-        cause = row["main_cause"] or f"{words.UNDETERMINED} ({row['largest']})"
+        cause = row["main_cause"] or (f"{row['largest']}?" if row["largest"] else "none")
         table.add_row(
             row["host"],
             str(row["gpu"] if of_gpus else row["gpus"]),
             units.seconds(row["lost_s"]),
             units.share(row["lost_share"]),
             units.seconds(row["lost_per_call_s"]),
-            f"{cause}, {units.seconds(row['main_cause_s'])}",
+            cause,
+            units.share(row["main_cause_s"] / row["lost_s"]) if row["main_cause_s"] and row["lost_s"] else "",
         )
     yield _indented(table)
+    if rows["main_cause"].head(_MOST_HOSTS).null_count():
+        yield Text("  ?: undetermined; what it looks like, its captures do not support", style="dim")
     if rows.height > _MOST_HOSTS:
         yield Text(f"  and {rows.height - _MOST_HOSTS:,} more in --html, --json and --tables", style="dim")
     yield ""
@@ -129,7 +136,7 @@ def _outliers(fleet: Fleet) -> Iterator[RenderableType]:
         return
     yield title("Outliers among comparable GPUs")
     table = _table(
-        ("host", "name"), ("GPU", "n"), ("measure", "name"), ("share", "n"), ("median", "n"), ("beyond it", "n"),
+        ("host", "name"), ("GPU", "n"), ("measure", ""), ("share", "n"), ("median", "n"), ("beyond it", "n"),
         ("z", "n"),
     )  # fmt: skip
     for own in together[:_MOST_OUTLIERS]:
@@ -160,7 +167,7 @@ def _trends(fleet: Fleet) -> Iterator[RenderableType]:
         yield ""
         return
     told = words.told_trends(fleet.trends)
-    table = _table(("of", "name"), ("measure", "name"), ("verdict", "name"), ("slope (95 %)", "wrap"))
+    table = _table(("of", "name"), ("measure", ""), ("verdict", ""), ("slope (95 %)", "wrap"))
     for trend in told[: len(fleet_wide) + _MOST_TRENDS]:
         table.add_row(
             trend.host or "all hosts",
@@ -184,9 +191,7 @@ def _deploy(fleet: Fleet) -> Iterator[RenderableType]:
         yield Text(f"  undetermined: {changes[0].why}")
         yield ""
         return
-    table = _table(
-        ("measure", "name"), ("before", "n"), ("after", "n"), ("verdict", "name"), ("difference (95 %)", "wrap")
-    )
+    table = _table(("measure", ""), ("before", "n"), ("after", "n"), ("verdict", ""), ("difference (95 %)", "wrap"))
     for change in changes:
         table.add_row(
             words.measure_name(change.measure),
