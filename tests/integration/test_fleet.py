@@ -220,6 +220,10 @@ def test_nothing_that_can_be_used_is_an_error(tmp_path: Path) -> None:
         survey([str(capture)], FleetOptions(state=tmp_path / "state"))
 
 
+def _scratch(dask_worker: Any) -> list[str]:
+    return [path.name for path in Path(dask_worker.local_directory).iterdir()]
+
+
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """moto's server on the loopback; fsspec's options for it."""
@@ -232,19 +236,21 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     server.stop()
 
 
-def test_captures_behind_s3_are_those_on_disk(root: Path, tmp_path: Path, s3: dict[str, Any]) -> None:
+def test_captures_behind_s3_are_those_on_disk(client: Any, root: Path, tmp_path: Path, s3: dict[str, Any]) -> None:
     import s3fs
 
     bucket = s3fs.S3FileSystem(**s3)
     bucket.mkdir("captures")
-    local = sorted(path for path in root.glob("*/*"))[:2]
+    local = sorted(root.glob("*/day-00"))[:2]
     for capture in local:
         bucket.put(str(capture), f"captures/fleet/{capture.parent.name}/{capture.name}", recursive=True)
     bucket.put(str(real_capture("one-worker")), "captures/fleet/real", recursive=True)
     bucket.pipe("captures/fleet/bad/prover.log", bytes(range(256)))
     options = FleetOptions(state=tmp_path / "state", storage=s3)
     seen: list[Progress] = []
-    fleet = survey(["s3://captures/fleet/"], options, serial, seen.append)
+    fleet = survey(["s3://captures/fleet/"], options, on(client), seen.append)
+    # The copies are gone.
+    assert [left for folder in client.run(_scratch).values() for left in folder if left.startswith("gputrace")] == []
     assert [failure.capture for failure in fleet.failures] == ["s3://captures/fleet/bad"]
     there = {capture.capture.removeprefix("s3://captures/fleet/"): capture for capture in fleet.captures}
     here = survey([*map(str, local), str(real_capture("one-worker"))], FleetOptions(state=tmp_path / "other"))
