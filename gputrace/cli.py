@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gputrace.commands import compare, export, formats, live, record, report, simulate, what_if
+from gputrace.commands import compare, export, fleet, formats, live, record, report, simulate, what_if
 from gputrace.commands.examples import GUIDE, epilog
 from gputrace.commands.usage import Commands, TyperUsageError, help_asked_for, usage_message
 from gputrace.errors import GputraceError
@@ -27,6 +27,7 @@ app = typer.Typer(
 app.command("report", epilog=epilog("report"))(report.report)
 app.command("what-if", epilog=epilog("what-if"))(what_if.what_if)
 app.command("compare", epilog=epilog("compare"))(compare.compare_runs)
+app.command("fleet", epilog=epilog("fleet"))(fleet.fleet_table)
 app.command("export", epilog=epilog("export"))(export.export_metrics)
 app.command("live", epilog=epilog("live"))(live.live_view)
 app.command("record", epilog=epilog("record"), context_settings={"allow_interspersed_args": False})(record.record_run)

@@ -5,6 +5,7 @@
     ├── UsageError          the request contradicts itself           exit code 2
     ├── GateError           a gate on a comparison failed            exit code 4
     ├── RecordingError      a recording cannot be written further    exit code 5
+    ├── ClusterError        a fleet's workers are not to be had      exit code 6
     └── BrokenInstallError  files that belong to gputrace are gone   exit code 1
 
 A message is one line that says what is wrong, where (file and line), and what to do about it.
@@ -40,6 +41,12 @@ class RecordingError(GputraceError):
     """A recording cannot be begun or written further: the disk is full or broken."""
 
     exit_code = 5
+
+
+class ClusterError(GputraceError):
+    """The workers of a fleet are not there, are of another version, or went away; what is done is kept."""
+
+    exit_code = 6
 
 
 class BrokenInstallError(GputraceError):

@@ -14,6 +14,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gputrace compare before/ after/",
         'gputrace compare before/ after/ --fail-if "mutex_held_ms.median > 1.05x"',
     ),
+    "fleet": (
+        "gputrace fleet captures/",
+        "gputrace fleet 's3://bucket/fleet/*/*/' --html fleet.html",
+    ),
     "export": ("gputrace export capture/", "gputrace export capture/ --prometheus :9435"),
     "live": ("gputrace live capture/", "gputrace live capture/ --speed 10", "gputrace live capture/ --once"),
     "record": (

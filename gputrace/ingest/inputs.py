@@ -53,6 +53,11 @@ class Ingested:
     quality: Quality = field(default_factory=Quality)
 
 
+def is_input(name: str) -> bool:
+    """Whether a file of this name in a capture's folder is read at all."""
+    return not name.startswith(".") and name not in _NOT_INPUTS
+
+
 def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
     """The files meant by `paths` and whether each was named itself (true) or found in a folder."""
     files: list[tuple[str, bool]] = []
@@ -65,7 +70,7 @@ def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
             inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
             if not inside:
                 raise InputError(f"{given}: the folder is empty; a capture has a log, a GPU trace, or both")
-            files.extend((str(p), False) for p in inside if p.name not in _NOT_INPUTS)
+            files.extend((str(p), False) for p in inside if is_input(p.name))
         else:
             files.append((given, True))
     return files

@@ -4,26 +4,22 @@ Names in a log are anybody's words. They reach the page through Jinja's escaping
 security policy lets only the scripts run that are put in here, known by their hashes.
 """
 
-import base64
-import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import vl_convert
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.moments import Moment, costliest
 from gputrace.analysis.pipeline.busy import IN_WORDS
-from gputrace.render import units
 from gputrace.render.charts.details import Chart, detail_charts
 from gputrace.render.page import trust
 from gputrace.render.page.axis import Times
+from gputrace.render.page.document import as_script, environment, hash_of, script_of, style_of
 from gputrace.render.page.excerpt import excerpt, excerpts
 from gputrace.render.page.lines import LogLines, wanted_lines
 from gputrace.render.page.sources import call_names, gap_lines, job_spans, phase_lines
@@ -66,11 +62,20 @@ class HtmlRenderer:
         axis = timeline.axis if timeline else time_axis(trace, diagnosis)
         moments = _weighty(costliest(diagnosis.blame))
         log = LogLines(trace, axis, wanted_lines(trace, diagnosis, moments, _MOST_GAPS))
-        environment = _environment(folder, theme["colours"])
-        environment.filters.update({"link": log.link, "links": log.links})
+        made = environment(folder, theme["colours"])
+        made.filters.update(
+            {
+                "link": log.link,
+                "links": log.links,
+                "speaks": _speaks,
+                "excerpt": excerpt,
+                "resource": lambda name: IN_WORDS.get(name, name),
+                "threshold": trust.threshold_value,
+            }
+        )
         # What macros need too: they do not see the page's own names.
-        environment.globals.update({"time": Times(axis), "timeline": timeline})
-        return environment.get_template("report.html.j2").render(
+        made.globals.update({"time": Times(axis), "timeline": timeline})
+        return made.get_template("report.html.j2").render(
             trace=trace,
             diagnosis=diagnosis,
             provenance=self.provenance,
@@ -100,9 +105,9 @@ class HtmlRenderer:
             most_gaps=_MOST_GAPS,
             most_jobs=_MOST_JOBS,
             data={**page_data(timeline, theme), "chart": theme["chart"], "charts": _fitted(charts)},
-            style=_inert(_joined(folder / "assets", _STYLES), "</style"),
+            style=style_of(folder / "assets", _STYLES),
             scripts=scripts,
-            script_hashes=[_hash(script) for script in scripts],
+            script_hashes=[hash_of(script) for script in scripts],
         )
 
 
@@ -117,58 +122,11 @@ def _in_page(chart: Chart) -> bool:
     return chart.key in ("phase-durations", "bandwidth") or chart.key.startswith("driver-")
 
 
-def _environment(folder: Path, colours: dict[str, Any]) -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(folder / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
-    filters: dict[str, Callable[..., Any]] = {
-        "seconds": units.seconds,
-        "milliseconds": units.milliseconds,
-        "share": units.share,
-        "rate": units.rate,
-        "size": units.size,
-        "count": units.count,
-        "per_second": units.per_second,
-        "signed_share": units.signed_share,
-        "signed_seconds": units.signed_seconds,
-        "known": units.known,
-        "speaks": _speaks,
-        "excerpt": excerpt,
-        "resource": lambda name: IN_WORDS.get(name, name),
-        "threshold": trust.threshold_value,
-        "colour": lambda name, kind: colours[kind].get(name, colours["other"]),
-    }
-    environment.filters.update(filters)
-    return environment
-
-
-def _inert(text: str, closing: str) -> Markup:
-    """Our own text, to be put into the page as it is; it must not end the element around it."""
-    if closing in text.lower() or "<!--" in text:
-        raise ValueError(f"text with {closing} or <!-- cannot be put into the page")
-    return Markup(text.replace("\r\n", "\n"))
-
-
-def _joined(folder: Path, names: tuple[str, ...]) -> str:
-    return "".join((folder / name).read_text(encoding="utf-8") for name in names)
-
-
 def _scripts(folder: Path, with_timeline: bool, with_charts: bool) -> list[Markup]:
     """The page's scripts in the order in which they run, each to be admitted by its own hash."""
     files = (_TIMELINE_SCRIPTS if with_timeline else ()) + _PAGE_SCRIPTS
-    own = [f'(() => {{\n"use strict";\n{_joined(folder, names)}}})();\n' for names in files]
-    bundle = [vl_convert.javascript_bundle(_BUNDLE)] if with_timeline or with_charts else []
-    return [_inert(text, "</script") for text in bundle + own]
-
-
-def _hash(script: str) -> str:
-    return "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'"
+    bundle = [as_script(vl_convert.javascript_bundle(_BUNDLE))] if with_timeline or with_charts else []
+    return bundle + [script_of(folder, names) for names in files]
 
 
 def _fitted(charts: dict[str, Chart]) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from gputrace.nearest import near_path
 from gputrace.printable import printable
 from gputrace.render.base import FileRenderer, FolderRenderer, Renderer
 from gputrace.render.compare_text import CompareTextRenderer
+from gputrace.render.fleet_text import FleetTextRenderer
 from gputrace.render.provenance import Provenance
 from gputrace.render.screen import screen_of
 from gputrace.render.text import TextRenderer, WhatIfTextRenderer
@@ -185,3 +186,9 @@ def compare_terminal_renderer(color: str = "auto") -> CompareTextRenderer:
     """The same for a comparison."""
     screen = screen_of(color=color)
     return CompareTextRenderer(screen.width, screen.colors, screen.ascii)
+
+
+def fleet_terminal_renderer(color: str = "auto") -> FleetTextRenderer:
+    """The same for a fleet."""
+    screen = screen_of(color=color)
+    return FleetTextRenderer(screen.width, screen.colors, screen.ascii)

@@ -135,5 +135,6 @@ def test_every_error_has_an_exit_code_and_is_one_of_ours() -> None:
         "UsageError": 2,
         "GateError": 4,
         "RecordingError": 5,
+        "ClusterError": 6,
         "BrokenInstallError": 1,
     }

@@ -83,7 +83,7 @@ def test_no_module_imports_from_a_layer_above(path: Path) -> None:
     assert above == []
 
 
-@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "render", "live"])
+@pytest.mark.parametrize("room", ["ingest", "sampler", "rebuild", "analysis", "fleet", "render", "live"])
 def test_no_imports_in_circles_within_a_room(room: str) -> None:
     paths = {name_of(path): path for path in MODULES if room_of(name_of(path)) == room}
 
@@ -104,7 +104,7 @@ def test_no_imports_in_circles_within_a_room(room: str) -> None:
 
 
 def test_drawing_libraries_are_used_where_html_is_made() -> None:
-    assert users_of("jinja2") == {"render/html.py", "render/notebook.py"}
+    assert users_of("jinja2") == {"render/page/document.py", "render/notebook.py"}
     assert {file for file in users_of("altair") if not file.startswith("render/charts/")} == set()
     assert {file for file in users_of("vl_convert") if not file.startswith("render/")} == set()
 
@@ -115,6 +115,11 @@ def test_perfetto_is_used_where_its_packets_are_written() -> None:
 
 def test_only_the_live_screen_uses_textual() -> None:
     assert users_of("textual") == {"live/app.py", "live/view.py"}
+
+
+def test_only_the_fleet_uses_clusters_and_stores() -> None:
+    assert users_of("dask", "distributed") == {"fleet/engine.py"}
+    assert users_of("fsspec", "s3fs") == {"fleet/captures.py"}
 
 
 def test_nvml_has_one_door() -> None:
@@ -150,6 +155,9 @@ HEAVY = {
     "zstandard",
     "perfetto",
     "google",
+    "dask",
+    "distributed",
+    "fsspec",
 }
 
 
