@@ -27,18 +27,24 @@ def causes(blame: pl.DataFrame) -> tuple[CauseTotal, ...]:
 def find_gaps(states: pl.DataFrame, blame: pl.DataFrame, threshold_ms: float, thresholds: Thresholds) -> Gaps:
     """The gaps of all GPUs over the threshold, with main cause; sums by cause cover every lost second."""
     found: list[Gap] = []
-    lost_listed = 0.0
+    lost_listed, count = 0.0, 0
     for (gpu,), own in states.group_by("gpu", maintain_order=True):
         stretches = [s for s in _stretches(own, thresholds) if (s[1] - s[0]) / 1e6 >= threshold_ms]
-        gaps, lost_s = _describe(int(str(gpu)), stretches, own, blame.filter(pl.col("gpu") == gpu))
-        lost_listed += lost_s
-        found.extend(gaps)
+        if not stretches:
+            continue
+        inside = _within(stretches, own)
+        lost_listed += float((inside["copy_only_s"] + inside["idle_s"]).sum())
+        count += len(stretches)
+        # Of each GPU no more can be among the longest of all.
+        longest = sorted(sorted(range(len(stretches)), key=lambda n: stretches[n][0] - stretches[n][1])[:_MOST_LISTED])
+        listed = [stretches[n] for n in longest]
+        found.extend(_describe(int(str(gpu)), listed, inside, blame.filter(pl.col("gpu") == gpu)))
     lost_s = float((states["copy_only_s"] + states["idle_s"]).sum()) if states.height else 0.0
     window_s = float((states["end_ns"] - states["start_ns"]).sum()) / 1e9 if states.height else 0.0
     found.sort(key=lambda gap: -gap.duration_ms)
     return Gaps(
         threshold_ms=threshold_ms,
-        count=len(found),
+        count=count,
         total_s=lost_s,
         below_threshold_s=max(0.0, lost_s - lost_listed),
         share_of_window=lost_s / window_s if window_s else None,
@@ -61,13 +67,12 @@ def _stretches(states: pl.DataFrame, thresholds: Thresholds) -> list[tuple[int, 
     quiet = smooth < thresholds.gap_compute
     # A hole between windows (a restart) ends a gap.
     joined = np.concatenate([[False], starts[1:] - ends[:-1] < 1_000_000])
-    stretches: list[tuple[int, int]] = []
-    for i in np.flatnonzero(quiet):
-        if stretches and joined[i] and stretches[-1][1] == ends[i - 1]:
-            stretches[-1] = (stretches[-1][0], int(ends[i]))
-        else:
-            stretches.append((int(starts[i]), int(ends[i])))
-    return stretches
+    at = np.flatnonzero(quiet)
+    begins = ~(joined[at] & quiet[at - 1])
+    begins[:1] = True
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(at))[: len(first)] - 1
+    return list(zip(starts[at[first]].tolist(), ends[at[last]].tolist(), strict=True))
 
 
 def _within(stretches: list[tuple[int, int]], frame: pl.DataFrame) -> pl.DataFrame:
@@ -88,12 +93,8 @@ def _first_of_most(charged: pl.DataFrame, *keys: str) -> dict[int, tuple[object,
     return {row[0]: row[1 : 1 + len(keys)] for row in first.select("gap", *keys).iter_rows()}
 
 
-def _describe(
-    gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, charged: pl.DataFrame
-) -> tuple[list[Gap], float]:
-    """The gaps of one GPU, and the seconds lost in them."""
-    if not stretches:
-        return [], 0.0
+def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, charged: pl.DataFrame) -> list[Gap]:
+    """The gaps of one GPU, one a stretch."""
     inside = _within(stretches, charged).with_columns((pl.col("copy_only_s") + pl.col("idle_s")).alias("lost_s"))
     main = _first_of_most(inside, "cause")
     causes_frame = pl.DataFrame(
@@ -116,11 +117,10 @@ def _describe(
             known.any().alias("known"),
         )
     )
-    found, lost_s = [], 0.0
+    found = []
     for gap, copy_s, idle_s, rate, is_known in sums.sort("gap").iter_rows():
         start_ns, end_ns = stretches[gap]
         phase, call = where.get(gap, (None, None))
-        lost_s += copy_s + idle_s
         found.append(
             Gap(
                 gpu=gpu,
@@ -135,4 +135,4 @@ def _describe(
                 causes=parts.get(gap, {}),
             )
         )
-    return found, lost_s
+    return found

@@ -3,6 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -59,12 +60,19 @@ class ByteSource:
         return self._head[:size]
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes from the start, in pieces of about 8 MiB that end at a line end where there is one."""
+        """The bytes from the start, in pieces of about 8 MiB that end at a line end where there is one.
+
+        Of a file the next piece is read while one is used; a pipe may keep its reader waiting, and nobody waits for it
+        when the work is broken off.
+        """
+        return _ahead(self._chunks()) if self.path != "-" and Path(self.path).is_file() else self._chunks()
+
+    def _chunks(self) -> Iterator[bytes]:
         carry, self._head = self._head, b""
         while more := self._read(CHUNK_BYTES):
             cut = more.rfind(b"\n") + 1
             if cut:
-                yield carry + more[:cut]
+                yield b"".join((carry, memoryview(more)[:cut]))
                 carry = more[cut:]
             else:
                 carry += more
@@ -74,6 +82,15 @@ class ByteSource:
     def read_all(self) -> bytes:
         """Everything, for inputs that are tables."""
         return b"".join(self.chunks())
+
+
+def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces, each made in another thread while the one before is used."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        coming = pool.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = pool.submit(next, pieces, None)
+            yield piece
 
 
 class _Rejoined:
