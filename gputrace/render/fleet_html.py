@@ -28,7 +28,7 @@ class FleetHtmlRenderer:
         theme: dict[str, Any] = json.loads((folder / "theme.json").read_text(encoding="utf-8"))
         assets = folder / "assets"
         script = script_of(assets, ("fleet.js",))
-        made = environment(folder, theme["colours"])
+        made = environment(folder / "templates", theme["colours"])
         made.filters.update(
             points=words.points,
             relative=words.relative,

@@ -62,7 +62,7 @@ class HtmlRenderer:
         axis = timeline.axis if timeline else time_axis(trace, diagnosis)
         moments = _weighty(costliest(diagnosis.blame))
         log = LogLines(trace, axis, wanted_lines(trace, diagnosis, moments, _MOST_GAPS))
-        made = environment(folder, theme["colours"])
+        made = environment(folder / "templates", theme["colours"])
         made.filters.update(
             {
                 "link": log.link,

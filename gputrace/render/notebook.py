@@ -7,13 +7,13 @@ import json
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
 from gputrace.analysis.compare import Comparison
 from gputrace.analysis.compare.words import amount, in_brief
 from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding, Regime, WhatIf
 from gputrace.analysis.outlook import Outlook
-from gputrace.render import units
+from gputrace.render.page.document import environment
 from gputrace.render.prospect import change, notes_of, prospect, replay_errors
 from gputrace.resources import reports_dir
 from gputrace.schema import FRAMES
@@ -45,37 +45,15 @@ def fragment(value: object) -> str:
 def _environment() -> Environment:
     folder = reports_dir()
     colours: dict[str, Any] = json.loads((folder / "theme.json").read_text(encoding="utf-8"))["colours"]
-    environment = Environment(
-        loader=FileSystemLoader(folder / "templates" / "notebook"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        seconds=units.seconds,
-        signed_seconds=units.signed_seconds,
-        milliseconds=units.milliseconds,
-        share=units.share,
-        signed_share=units.signed_share,
-        rate=units.rate,
-        count=units.count,
-        per_second=units.per_second,
-        known=units.known,
-        amount=amount,
-        in_brief=in_brief,
-        prospect=prospect,
-        change=change,
-        clipped=_clipped,
-        colour=lambda name, kind: colours[kind].get(name, colours["other"]),
-    )
-    environment.globals.update(
+    made = environment(folder / "templates" / "notebook", colours)
+    made.filters.update(amount=amount, in_brief=in_brief, prospect=prospect, change=change, clipped=_clipped)
+    made.globals.update(
         most=MOST_ROWS,
         frames=[schema.name for schema in FRAMES],
         notes_of=notes_of,
         replay_errors=replay_errors,
     )
-    return environment
+    return made
 
 
 def _clipped(text: object, longest: int = _LONGEST) -> str:

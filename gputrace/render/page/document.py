@@ -12,10 +12,10 @@ from markupsafe import Markup
 from gputrace.render import units
 
 
-def environment(folder: Path, colours: dict[str, Any]) -> Environment:
-    """Jinja over the templates below `folder`, with the filters that say quantities."""
+def environment(templates: Path, colours: dict[str, Any]) -> Environment:
+    """Jinja over a folder of templates, with the filters that say quantities."""
     made = Environment(
-        loader=FileSystemLoader(folder / "templates"),
+        loader=FileSystemLoader(templates),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
