@@ -125,7 +125,7 @@ def recognise(path: str, source: ByteSource, formats: Formats, options: TraceOpt
         return found(next(table for table in formats.tables if table.layout == "nsight"))
     if head.startswith(delimited.PARQUET_MAGIC):
         data = source.read_all()
-        names = delimited.read_parquet(path, data).columns
+        names = delimited.parquet_columns(path, data)
         table = next((t for t in [*own, *formats.tables] if t.layout == "csv" and names_match(names, t)), None)
         if table is None:
             raise InputError(f"{path}: Parquet whose columns are not known; say what they are with --columns")

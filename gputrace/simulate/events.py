@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Generator
@@ -16,6 +17,8 @@ _NOTHING = 1e-10
 
 class Event:
     """Happens once; processes that wait for it go on then, in the order in which they began to wait."""
+
+    __slots__ = ("_loop", "_waiting", "happened")
 
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop
@@ -172,15 +175,24 @@ class Shared(Generic[Kind]):
     def changed(self) -> None:
         """Ends what is done and plans the next end at the rates that hold from now."""
         self._version += 1
-        if not self._left:
+        left = self._left
+        if not left:
             return
-        for task in [task for task, left in self._left.items() if left <= _NOTHING]:
+        for task in [task for task, seconds in left.items() if seconds <= _NOTHING]:
             self._end(task)
         running = self._running()
-        rates = [(task, self._rate(self._kind[task], len(running))) for task in running]
-        ends = [self._left[task] / rate for task, rate in rates if rate > 0]
-        if ends:
-            self._loop.at(self._loop.now + min(ends), partial(self._due, self._version))
+        soonest = math.inf
+        for task in running:
+            rate = self._rate(self._kind[task], len(running))
+            if rate > 0:
+                soonest = min(soonest, left[task] / rate)
+        if soonest < math.inf:
+            self._loop.at(self._loop.now + soonest, partial(self._due, self._version))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing runs or waits here: then no change of rates matters."""
+        return not self._left
 
     def _running(self) -> list[Event]:
         if self._servers is None or len(self._left) <= self._servers:

@@ -100,13 +100,14 @@ class _Pipeline:
         return speed(asked, self._strain, self.limits)
 
     def _count(self, running: int = 0, allocating: int = 0) -> None:
-        self._pool.changing()
-        self._device.changing()
+        busy = [shared for shared in (self._pool, self._device) if not shared.empty]
+        for shared in busy:
+            shared.changing()
         self._running += running
         self._allocating += allocating
         self._strain = self._strained()
-        self._pool.changed()
-        self._device.changed()
+        for shared in busy:
+            shared.changed()
 
     def _strained(self) -> Strain:
         if self._undisturbed:

@@ -3,6 +3,8 @@
 import csv
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import polars as pl
 
@@ -74,7 +76,19 @@ def read_csv(path: str, name: str, text: str, header: str | None = None) -> Grid
 
 def read_parquet(path: str, data: bytes) -> Grid:
     """A Parquet file with its own types."""
-    try:
+    with _parquet_errors(path):
         return Grid(pl.read_parquet(io.BytesIO(data)))
+
+
+def parquet_columns(path: str, data: bytes) -> list[str]:
+    """The names of a Parquet file's columns; its rows stay unread."""
+    with _parquet_errors(path):
+        return list(pl.read_parquet_schema(io.BytesIO(data)))
+
+
+@contextmanager
+def _parquet_errors(path: str) -> Iterator[None]:
+    try:
+        yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise InputError(f"{path}: Parquet that cannot be read: {str(error).splitlines()[0]}") from error
