@@ -16,7 +16,7 @@ _NEVER = 1 << 62
 _SAME_PASS_MS = 20.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Attempt:
     """One worker's pass over one partition. Orders are positions in the log; times are ns, None where unknown."""
 

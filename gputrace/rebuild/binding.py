@@ -43,7 +43,7 @@ class _Free(NamedTuple):
     sure: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class _Partial:
     """A partial assignment: what it cost, when each GPU's mutex was last free, what it used, how it came about."""
 

@@ -32,7 +32,7 @@ _MAY_REPEAT = ("ntt_h", "d_a_allocated", "pool_threshold_set")
 RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 
 
-@dataclass
+@dataclass(slots=True)
 class Block:
     """One hold of the GPU mutex.
 

@@ -15,7 +15,7 @@ from gputrace.rebuild.sequence import Sequence
 from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """One call being put together: its block, its attempt, its floating lines, and its times in ns."""
 

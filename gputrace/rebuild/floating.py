@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 _REACH_LINES = 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Floating:
     """A line of a call that is printed outside its block."""
 
