@@ -26,7 +26,8 @@ class Transfers:
     `kind_of` gives each segment its kind: phase (and part), where the call's copy is, and whether buffers were being
     allocated. `volume` is payload bytes per segment of a kind, `sm` the share of a kind's time with SMs active.
     `instances` has one row per call and phase: call, name, mode, bursting, seconds, rx_payload_bytes, rx_bytes_per_s,
-    rx_method, sm_share; null where the trace has no such reading.
+    rx_method, sm_share; null where the trace has no such reading. `line_rate_from` is a phase whose fit shows the line
+    rate, or sample.
     """
 
     kinds: list[str]
@@ -35,6 +36,7 @@ class Transfers:
     sm: Fit | None
     instances: pl.DataFrame
     line_rate_bytes_per_s: float | None
+    line_rate_from: str | None
     link_payload_bytes_per_s: float | None
     cadence_s: float
 
@@ -67,12 +69,12 @@ def transfers(view: GpuView) -> Transfers:
         volume = fit_kinds(share, pieces.sample, piece_kind, kinds, view.rx_wire / WIRE_PER_PAYLOAD)
     if view.sampled and len(kinds) and view.sm_measured:
         sm = fit_kinds(pieces.seconds, pieces.sample, piece_kind, kinds, view.compute_s, highest=1.0)
-    line = _line_rate(view, kinds, kind_of, length_s, volume)
+    line, line_from = _line_rate(view, kinds, kind_of, length_s, volume)
     resolved = _resolved(view, kind_of, length_s, volume, line)
     instances = _instances(view, kind_of, length_s, volume, resolved, sm, cadence_s)
     limit = view.info.link_limit_bytes_per_s
     link = limit / WIRE_PER_PAYLOAD if limit else None
-    return Transfers(kinds, kind_of, volume, sm, instances, line, link, cadence_s)
+    return Transfers(kinds, kind_of, volume, sm, instances, line, line_from, link, cadence_s)
 
 
 def _instances(
@@ -148,19 +150,19 @@ def _resolved(view: GpuView, kind_of: Ints, length_s: Floats, volume: Fit | None
     return np.asarray(sure[kind_of])
 
 
-def _line_rate(view: GpuView, kinds: list[str], kind_of: Ints, length_s: Floats, volume: Fit | None) -> float | None:
-    """The highest payload rate that the run sustained: in a whole sample, or in a kind of phase whose fit is sure."""
+def _line_rate(
+    view: GpuView, kinds: list[str], kind_of: Ints, length_s: Floats, volume: Fit | None
+) -> tuple[float | None, str | None]:
+    """The highest payload rate that the run sustained, and where: in a whole sample, or a phase whose fit is sure."""
     rates = view.rx_wire / WIRE_PER_PAYLOAD / np.maximum(view.seconds, 1e-9)
     rates = rates[np.isfinite(rates)]
     if not len(rates):
-        return None
-    best = float(np.quantile(rates, 0.995))
-    if volume is None:
-        return best
-    for i, _ in enumerate(kinds):
+        return None, None
+    best, shown_by = float(np.quantile(rates, 0.995)), "sample"
+    fitted = [] if volume is None else list(zip(kinds, volume.value, volume.error, strict=True))
+    for i, (kind, value, error) in enumerate(fitted):
         lengths = length_s[kind_of == i]
-        error = volume.error[i]
-        if len(lengths) >= 5 and volume.value[i] > 0 and error < _SURE_ERROR_SHARE * volume.value[i]:
-            best = max(best, float(volume.value[i] / np.median(lengths)))
+        if len(lengths) >= 5 and value > 0 and error < _SURE_ERROR_SHARE * value and value / np.median(lengths) > best:
+            best, shown_by = float(value / np.median(lengths)), kind.split("|")[0]
     limit = view.info.link_limit_bytes_per_s
-    return best if limit is None else min(best, limit / WIRE_PER_PAYLOAD)
+    return (best if limit is None else min(best, limit / WIRE_PER_PAYLOAD)), shown_by

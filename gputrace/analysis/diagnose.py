@@ -185,6 +185,13 @@ def _variations(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits:
     return tuple(found)
 
 
+def _union_s(held: pl.DataFrame) -> float:
+    """Seconds in which the mutex was held, by whom ever: calls that seem to hold it at once count once."""
+    spans = held.sort("lock_ns").with_columns(pl.col("unlock_ns").cum_max().shift(1).alias("until_ns"))
+    begin = pl.max_horizontal("lock_ns", "until_ns")
+    return float(spans.select((pl.col("unlock_ns") - begin).clip(lower_bound=0).sum()).item()) / 1e9
+
+
 def _window(trace: Trace, spans: Windows) -> Window:
     if spans.frame.is_empty():
         return Window()
@@ -217,12 +224,11 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
                 link_width=info.link_width,
                 link_limit_bytes_per_s=info.link_limit_bytes_per_s,
                 line_rate_bytes_per_s=moved.line_rate_bytes_per_s,
+                line_rate_from=moved.line_rate_from,
                 compute_share=float(states["compute_s"].sum()) / total if total and view.knows_compute else None,
                 copy_only_share=float(states["copy_only_s"].sum()) / total if total and known else None,
                 idle_share=float(states["idle_s"].sum()) / total if total and known else None,
-                mutex_held_share=float((held["unlock_ns"] - held["lock_ns"]).sum()) / 1e9 / window_s
-                if window_s and held.height
-                else None,
+                mutex_held_share=_union_s(held) / window_s if window_s and held.height else None,
                 rx_payload_bytes=_payload(view.rx_wire, "rx") if known else None,
                 tx_payload_bytes=_payload(view.tx_wire, "tx") if known else None,
                 state_source=view.sm_source if view.sampled else "inferred from phases; no GPU trace",

@@ -31,7 +31,10 @@ class Window:
 
 @dataclass(frozen=True)
 class GpuFinding:
-    """One GPU: what it is, what its link carried, and the account of its window."""
+    """One GPU: what it is, what its link carried, and the account of its window.
+
+    `line_rate_from`: the phase whose fit shows the line rate (a phase may be shorter than a sample), or sample.
+    """
 
     gpu: int
     name: str | None = None
@@ -39,6 +42,7 @@ class GpuFinding:
     link_width: int | None = None
     link_limit_bytes_per_s: float | None = None
     line_rate_bytes_per_s: float | None = None
+    line_rate_from: str | None = None
     compute_share: float | None = None
     copy_only_share: float | None = None
     idle_share: float | None = None

@@ -22,6 +22,7 @@ GPUS = FrameSchema(
         "link_width": Column(_INT, "PCIe lanes"),
         "link_limit_bytes_per_s": Column(_FLOAT, "the link's raw rate one way"),
         "line_rate_bytes_per_s": Column(_FLOAT, "the highest payload rate that the run sustained"),
+        "line_rate_from": Column(_TEXT, "the phase whose fit shows it, or sample"),
         "compute_share": Column(_FLOAT, "share of the window, 0..1; the three shares add up to 1"),
         "copy_only_share": Column(_FLOAT, "share of the window in which it only copied"),
         "idle_share": Column(_FLOAT, "share of the window in which it did nothing"),

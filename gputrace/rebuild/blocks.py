@@ -36,8 +36,9 @@ RANK = {name: rank for rank, name in enumerate(UNDER_MUTEX)}
 class Block:
     """One hold of the GPU mutex.
 
-    `ms` has every figure printed in it, `lines`, `sources` and `arrivals` the line of each event, `missing` the
-    kinds of lines that others of its log have and it has not.
+    `ms` has every figure printed in it, `lines` and `arrivals` the line of each event, `missing` the kinds of lines
+    that others of its log have and it has not. `source` is the input of its first line, `sources` that of events whose
+    line is in another (a log was rotated meanwhile).
     """
 
     restart: int
@@ -52,6 +53,13 @@ class Block:
     circuits: list[dict[str, int]] = field(default_factory=list)
     missing: tuple[str, ...] = ()
     warmup: bool = False
+
+    def put_source(self, event: str, source: int) -> None:
+        """Keeps the input of an event's line."""
+        if source != self.source:
+            self.sources[event] = source
+        else:
+            self.sources.pop(event, None)
 
     @property
     def complete(self) -> bool:
@@ -157,14 +165,15 @@ def _add_lines(blocks: list[Block], sequence: Sequence, event: str, owners: list
     if not owners:
         return
     keys = (*NTT_H_PARTS, "total") if event == "ntt_h" else tuple(key for own in FIGURES_OF.values() for key in own)
-    marks = sequence.of(event, columns=("order", "line", "arrival_ns", *keys))
+    marks = sequence.of(event, columns=("order", "source", "line", "arrival_ns", *keys))
     keys = tuple(key for key in keys if marks[key].count())
-    for owner, (order, line, arrival_ns, *numbers) in zip(
-        owners, marks.select("order", "line", "arrival_ns", *keys).iter_rows(), strict=True
+    for owner, (order, source, line, arrival_ns, *numbers) in zip(
+        owners, marks.select("order", "source", "line", "arrival_ns", *keys).iter_rows(), strict=True
     ):
         block = blocks[owner]
         block.orders.setdefault(event, order)
         block.lines[event] = line
+        block.put_source(event, source)
         if arrival_ns is not None:
             block.arrivals[event] = arrival_ns
         figures = {key: value for key, value in zip(keys, numbers, strict=True) if value is not None}
@@ -227,7 +236,7 @@ def _block_of(lines: list[MutexLine]) -> Block:
             continue
         block.orders.setdefault(line.event, line.order)
         block.lines[line.event] = line.line
-        block.sources[line.event] = line.source
+        block.put_source(line.event, line.source)
         if line.arrival_ns is not None:
             block.arrivals[line.event] = line.arrival_ns
         if line.circuit is not None:
@@ -237,6 +246,7 @@ def _block_of(lines: list[MutexLine]) -> Block:
         block.warmup = block.warmup or line.event == "pool_threshold_set"
     for line in lines:
         # Only another GPU's set is whole.
-        block.lines.setdefault(line.event, line.line)
-        block.sources.setdefault(line.event, line.source)
+        if line.event not in block.lines:
+            block.lines[line.event] = line.line
+            block.put_source(line.event, line.source)
     return block

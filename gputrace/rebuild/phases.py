@@ -73,7 +73,7 @@ class _Layout:
 
     def lines(self, event: str) -> _At:
         """Where an event of the block is told."""
-        sources = self.of_blocks(lambda block: block.sources.get(event))
+        sources = self.of_blocks(lambda block: block.sources.get(event, block.source) if event in block.lines else None)
         return _At(sources, self.of_blocks(lambda block: block.lines.get(event)))
 
     def at(self, read: Callable[[Call], Floating | Attempt | None]) -> _At:

@@ -12,6 +12,7 @@ from gputrace.rebuild.clock import clock_of, fit_epochs
 from gputrace.rebuild.floating import attach_floating
 from gputrace.rebuild.frames import calls_frame, count_placed
 from gputrace.rebuild.gpus import infer_gpus, map_gpus
+from gputrace.rebuild.holds import check_holds
 from gputrace.rebuild.on_trace import align_with_samples, check_overlap, place_without_times
 from gputrace.rebuild.phases import phases_frame
 from gputrace.rebuild.sequence import Sequence, to_sequence
@@ -85,6 +86,7 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
         align_with_samples(trace)
     map_gpus(trace, gpu_map)
     check_overlap(trace)
+    check_holds(trace)
 
 
 def _clock_without_pairs(sequence: Sequence, arrival_error_ms: float, stamped: str) -> Clock:

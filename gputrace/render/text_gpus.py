@@ -52,7 +52,8 @@ def _about(gpu: GpuFinding) -> str:
     if gpu.link_gen and gpu.link_width:
         about.append(f"PCIe Gen{gpu.link_gen} x{gpu.link_width}")
     if gpu.line_rate_bytes_per_s:
-        about.append(f"line rate {gb(gpu.line_rate_bytes_per_s)} GB/s")
+        shown = f" (by fit, in {gpu.line_rate_from})" if gpu.line_rate_from not in (None, "sample") else ""
+        about.append(f"line rate {gb(gpu.line_rate_bytes_per_s)} GB/s{shown}")
     return ", ".join(about)
 
 

@@ -10,11 +10,13 @@ from markdown_it import MarkdownIt
 
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis, Evidence, HypothesisFinding, WhatIf
+from gputrace.analysis.tables import DIAGNOSIS_TABLES
 from gputrace.errors import InputError, UsageError
 from gputrace.render.images import charts
 from gputrace.render.markdown import MarkdownRenderer, code, escaped
 from gputrace.render.output import Outputs
 from gputrace.render.provenance import provenance
+from gputrace.schema import DIAGNOSIS_FRAMES, FRAMES
 from gputrace.trace import Clock, InputInfo, Notice, Quality, Trace
 from tests.captures import read
 from tests.made import SCENARIOS
@@ -32,7 +34,7 @@ def test_several_outputs_are_written_and_said(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr()
     for target in targets:
         assert f"Wrote {target}\n" in said.err
-    assert f"Wrote {tmp_path / 't'} (15 tables)\n" in said.err
+    assert f"Wrote {tmp_path / 't'} ({len(FRAMES + DIAGNOSIS_FRAMES + DIAGNOSIS_TABLES)} tables)\n" in said.err
     assert said.out == ""
     assert read_file(tmp_path / "a.trace").slices
     assert pl.read_parquet(tmp_path / "t" / "calls.parquet").height == trace.calls.height

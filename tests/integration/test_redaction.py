@@ -104,6 +104,7 @@ def written(inputs: list[str], tmp_path_factory: pytest.TempPathFactory) -> Writ
             charts=str(out / "charts"),
             redacted=True,
             calls=True,
+            full=True,
             end="9999",
         )
     patch.undo()

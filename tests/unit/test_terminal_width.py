@@ -103,7 +103,22 @@ def diagnoses(draw: st.DrawFn) -> tuple[Trace, Diagnosis]:
         headline_stable=flag,
         window=Window(0, span, span / 1e9, 0.0, 0.0),
         gpus=tuple(
-            GpuFinding(n, next(texts), 5, 16, 6e10, next(sizes), next(shares), 0.2, 0.3, 0.5, 1e9, 1e9, next(texts))
+            GpuFinding(
+                n,
+                next(texts),
+                5,
+                16,
+                6e10,
+                next(sizes),
+                next(texts),
+                next(shares),
+                0.2,
+                0.3,
+                0.5,
+                1e9,
+                1e9,
+                next(texts),
+            )
             for n in numbers
         ),
         calls=CallSummary(9, 8, 1, 1, 0.5),
