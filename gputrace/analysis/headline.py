@@ -73,6 +73,11 @@ def _no_cause(diagnosis: Diagnosis) -> str:
     if first.cause == UNEXPLAINED:
         return f"most of the {diagnosis.gaps.total_s or 0.0:.1f} s lost is unexplained."
     verdict = next((f for f in diagnosis.hypotheses if f.id == first.cause), None)
+    if verdict is not None and verdict.verdict == "refuted":
+        return (
+            f"the largest loss ({first.total_s:.1f} s) is charged to {first.cause}, but the evidence speaks against it: "
+            f"{verdict.next_step}."
+        )
     return (
         f"the largest loss ({first.total_s:.1f} s) looks like {first.cause}, which is "
         f"{verdict.verdict if verdict else 'not judged'}" + (f": {verdict.next_step}." if verdict else ".")

@@ -97,3 +97,6 @@ LOW_CLOCK_SHARE = 0.9
 # middle of a barrier wait and of a pageable copy reads up to 0.06.
 FOREIGN_SM_SHARE = 0.2
 ACTIVE_SM_SHARE = 0.5
+# Pageable copies of a/b/c run at 1.4 GB/s and more on all real captures: what leaves room for such a rate does not say
+# that nothing is copied.
+SLOWEST_COPY_BYTES_PER_S = 1e9

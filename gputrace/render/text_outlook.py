@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gputrace.analysis.diagnosis import Diagnosis, Effect, WhatIf
+from gputrace.analysis.headline import main_cause
+from gputrace.analysis.outlook import remedy_of
 from gputrace.render import units
 from gputrace.render.prospect import change, notes_of, prospect, replay_errors, tightest
 from gputrace.render.text_parts import ROOMY, bar, hanging, percent, title
@@ -31,7 +33,8 @@ def what_if(diagnosis: Diagnosis, full: bool = True) -> Iterator[RenderableType]
     for now, replay, error in replay_errors(scenarios):
         said = f"now {units.per_second(now)}; the model replays this run at {units.per_second(replay)} ({error:+.1%})"
         yield Padding(said, _INDENT)
-    shown = scenarios if full else _few(scenarios)
+    spoken_of = remedy_of(main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses), scenarios)
+    shown = scenarios if full else _few(scenarios, spoken_of)
     notes = notes_of(scenarios) if full else []
     for scenario in shown:
         yield Padding(_scenario(scenario), _INDENT)
@@ -47,9 +50,14 @@ def what_if(diagnosis: Diagnosis, full: bool = True) -> Iterator[RenderableType]
     yield ""
 
 
-def _few(scenarios: tuple[WhatIf, ...]) -> tuple[WhatIf, ...]:
-    """The first ones, and the last, which is the most that any fix could be worth."""
-    return scenarios if len(scenarios) <= _MOST_BRIEFLY else (*scenarios[: _MOST_BRIEFLY - 1], scenarios[-1])
+def _few(scenarios: tuple[WhatIf, ...], spoken_of: WhatIf | None) -> tuple[WhatIf, ...]:
+    """The first ones, that which the headline speaks of, and the last, the most that any fix could be worth."""
+    if len(scenarios) <= _MOST_BRIEFLY:
+        return scenarios
+    chosen = [*scenarios[: _MOST_BRIEFLY - 1], scenarios[-1]]
+    if spoken_of is not None and spoken_of not in chosen:
+        chosen[-2] = spoken_of
+    return tuple(chosen)
 
 
 def _legend(scenarios: tuple[WhatIf, ...], more: int) -> str:

@@ -13,7 +13,7 @@ from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFindin
 from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.records import Records, Span
 from gputrace.analysis.signs.signs import Signs
-from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, Thresholds
+from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, SLOWEST_COPY_BYTES_PER_S, Thresholds
 from gputrace.trace import Trace
 
 _LINES_NAMED = 3
@@ -152,6 +152,35 @@ class Case:
     def numbers(self, event: str, key: str) -> pl.DataFrame:
         """source, line, job, partition and value (Float64) of one key of every record of an event that has it."""
         return self.records.numbers(event, key, self.span)
+
+    @cached_property
+    def unresolved_ntt_copy(self) -> Evidence | None:
+        """That samples do not tell whether ntt_kernels copies: it is too short for them; None where they do."""
+        ntt = self.phases.get("ntt_kernels")
+        if ntt is None or not self.has_trace:
+            return None
+        rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else None
+        if rate is not None and (rate > self.copy_floor or ntt.rx_method != "fit"):
+            return None
+        fits = [
+            moved.volume.value[i] + 2.0 * moved.volume.error[i]
+            for moved in self.moved
+            if moved.volume is not None
+            for i, kind in enumerate(moved.kinds)
+            if kind.startswith("ntt_kernels|")
+        ]
+        most = float(max(fits)) / (ntt.median_ms / 1e3) if fits and ntt.median_ms else None
+        if rate is not None and most is not None and most < SLOWEST_COPY_BYTES_PER_S:
+            return None
+        cadence_ms = max(moved.cadence_s for moved in self.moved) * 1e3
+        upto = "" if most is None else f": anything up to {gb(most)} fits"
+        return Evidence(
+            f"ntt_kernels takes {ntt.median_ms:.0f} ms, too short for readings every {cadence_ms:.0f} ms to tell what it "
+            f"copies{upto}",
+            most,
+            "bytes/s",
+            False,
+        )
 
     @cached_property
     def has_stdout(self) -> bool:

@@ -18,6 +18,13 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         return case.finding(
             hypothesis, "undetermined", [], "take the prover's stderr into the log: it has no CUZK_NTT_H lines"
         )
+    if case.unresolved_ntt_copy is not None:
+        return case.finding(
+            hypothesis,
+            "undetermined",
+            [case.unresolved_ntt_copy],
+            "read the GPU trace more often (gputrace record --period 0.02), or prove larger circuits",
+        )
     charged = case.charge_evidence(hypothesis.id)
     rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else None
     evidence = [charged]

@@ -64,6 +64,14 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         return case.finding(
             hypothesis, "undetermined", evidence, "check the PCIe sensor: some GPUs' counters always read 0 (try GPM)"
         )
+    if case.unresolved_ntt_copy is not None:
+        evidence.append(case.unresolved_ntt_copy)
+        return case.finding(
+            hypothesis,
+            "undetermined",
+            evidence,
+            "read the GPU trace more often (gputrace record --period 0.02), or prove larger circuits",
+        )
     rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else 0.0
     line = case.line_rate or 0.0
     copies = rate > case.copy_floor

@@ -37,6 +37,8 @@ class Setting:
 
 
 Apply = Callable[[Setting, float], Setting]
+# Of workers, of syntheses, of a speed: beyond it a replay would only take long.
+_MOST = 1000
 
 
 @dataclass(frozen=True)
@@ -198,8 +200,8 @@ def _part(part: str, whole: str) -> tuple[Change, float]:
                 raise UsageError(f"scenario {whole!r}: {name} takes no number")
             return change, 0.0
         number = _number(value, f"scenario {whole!r}: {name} takes {change.takes}, as {name}=2")
-        if number < change.lowest or (change.whole and number != int(number)):
-            raise UsageError(f"scenario {whole!r}: {name} takes {change.takes} of at least {change.lowest:g}")
+        if not change.lowest <= number <= _MOST or (change.whole and number != int(number)):
+            raise UsageError(f"scenario {whole!r}: {name} takes {change.takes} from {change.lowest:g} to {_MOST:,}")
         return change, number
     if equals:
         return setting_of(part)
