@@ -24,6 +24,9 @@ _ROW_HEIGHT = 22
 # Of one phase's calls, evenly over the ranks: more ticks would lie on one another.
 _MOST_POINTS = 200
 _MOST_DRIVERS = 4
+# Drivers that are whole numbers, of which an axis names each while they are few.
+_WHOLE_DRIVERS = ("worker", "pinned buffers")
+_MOST_PLACES = 24
 _DURATION_TICKS = [0, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
 
 DRIVER_UNITS = {
@@ -317,15 +320,20 @@ def _drivers(trace: Trace, diagnosis: Diagnosis, colours: Mapping[str, Any]) -> 
         if own.is_empty():
             continue
         rows = own.select("call", pl.col("value").round(4), "duration_ms").to_dicts()
+        shown = first.name in _WHOLE_DRIVERS
+        places = sorted({int(value) for value in own["value"]}) if shown else []
+        axis = alt.Axis(values=places, format="d") if shown and len(places) <= _MOST_PLACES else alt.Axis()
         chart = (
             alt.Chart(alt.NamedData("points"), height=200)
             .mark_circle(size=50, opacity=0.75, color=colours["phases"].get(phase.name, colours["other"]))
             .encode(
-                x=alt.X("value:Q", title=DRIVER_UNITS.get(first.name, first.name), scale=alt.Scale(zero=False)),
+                x=alt.X(
+                    "value:Q", title=DRIVER_UNITS.get(first.name, first.name), scale=alt.Scale(zero=False), axis=axis
+                ),
                 y=alt.Y("duration_ms:Q", title=f"{phase.name}, ms"),
                 tooltip=[
                     "call:Q",
-                    alt.Tooltip("value:Q", title=first.name, format=",.2f"),
+                    alt.Tooltip("value:Q", title=first.name, format="d" if shown else ",.2f"),
                     alt.Tooltip("duration_ms:Q", title="duration (ms)", format=",.0f"),
                 ],
             )
