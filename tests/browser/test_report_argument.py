@@ -117,11 +117,11 @@ def test_on_paper_everything_is_open_and_every_figure_drawn(browser: Browser, re
         assert folded == page.locator("details").count() >= 2
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details:not([open])").count() == 0
+        assert page.locator("#verdict-release-abc").is_visible()
         page.evaluate("dispatchEvent(new Event('afterprint'))")
         assert page.locator("details:not([open])").count() == folded
         page.emulate_media(media="print")
         assert not page.locator(".controls").first.is_visible()
-        assert page.locator("#verdict-release-abc").is_visible()
         background = "getComputedStyle(document.querySelector('section')).backgroundColor"
         assert page.evaluate(background) == "rgb(255, 255, 255)"
 
