@@ -58,11 +58,17 @@ places.forEach((place) => coming.observe(place));
 darkMode.addEventListener("change", () => [...drawn.keys()].forEach((place) => draw(place)));
 
 // Paper is white, and shows everything.
+let unfolded = [];
 addEventListener("beforeprint", () => {
-  document.querySelectorAll("details").forEach((item) => (item.open = true));
+  unfolded = [...unfolded, ...document.querySelectorAll("details:not([open])")];
+  unfolded.forEach((item) => (item.open = true));
   places.forEach((place) => draw(place, false));
 });
-addEventListener("afterprint", () => places.forEach((place) => draw(place)));
+addEventListener("afterprint", () => {
+  unfolded.forEach((item) => (item.open = false));
+  unfolded = [];
+  places.forEach((place) => draw(place));
+});
 
 unfold();
 // Without a timeline there is nothing to wait for.

@@ -112,11 +112,16 @@ def test_on_paper_everything_is_open_and_every_figure_drawn(browser: Browser, re
         paper = page.pdf(format="A4", print_background=True)
         pages = len(re.findall(rb"/Type\s*/Page\b", paper))
         assert 8 <= pages <= 25
-        assert page.locator("details:not([open])").count() == 0
         assert page.locator("[data-chart] svg").count() == figures
+        folded = page.locator("details:not([open])").count()
+        assert folded == page.locator("details").count() >= 2
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details:not([open])").count() == 0
+        assert page.locator("#verdict-release-abc").is_visible()
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details:not([open])").count() == folded
         page.emulate_media(media="print")
         assert not page.locator(".controls").first.is_visible()
-        assert page.locator("#verdict-release-abc").is_visible()
         background = "getComputedStyle(document.querySelector('section')).backgroundColor"
         assert page.evaluate(background) == "rgb(255, 255, 255)"
 
@@ -133,6 +138,23 @@ def test_the_page_says_how_it_was_made_and_what_stayed_open(browser: Browser, re
         for finding in report.diagnosis.hypotheses:
             if finding.verdict == "undetermined":
                 assert finding.next_step in trust.inner_text()
+
+
+def test_a_cause_whose_removal_brings_little_back_says_why(browser: Browser, report: Report) -> None:
+    little = [
+        finding
+        for finding in report.diagnosis.hypotheses
+        if finding.verdict == "supported" and finding.recoverable_s is not None
+        and finding.lost_s and finding.recoverable_s < 0.1 * finding.lost_s
+    ]  # fmt: skip
+    assert little
+    with opened(browser, report) as view:
+        for finding in little:
+            card = view.page.locator(f"#verdict-{finding.id}")
+            assert "sets the rate then" in card.inner_text()
+            assert card.locator("a[href='#what-if']").count() == 1
+        section = view.page.locator("main").inner_text()
+        assert not re.search(r"(?<![\w.:])-\d[\d.]*(%|ms| s\b)|\d %|[-+\u2212]0%", section)
 
 
 def test_every_section_begins_with_a_sentence(browser: Browser, report: Report) -> None:

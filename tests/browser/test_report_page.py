@@ -93,6 +93,7 @@ def test_only_samples(browser: Browser, tmp_path: Path) -> None:
         assert report.page.locator(".panel").count() == 3
         assert "unknown" in report.page.locator("dl.figures").inner_text()
         assert "cannot be said" in report.page.locator("h1").inner_text()
+        assert report.page.locator(".stability").inner_text().startswith("No conclusion to test.")
 
 
 def test_a_log_without_the_mutex_has_no_phases_and_says_so(browser: Browser, tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_scenarios_are_drawn_from_their_numbers(browser: Browser, outlook: Repor
         assert scale == pytest.approx([scale[0]] * 3, rel=0.02)
         tags = report.page.locator("#what-if tbody td .tag").all_inner_texts()
         assert tags == ["gain", "no sure gain", "loss", "unknown"]
-        assert "its own error is +2.2 %" in report.page.locator("#what-if .lead").inner_text()
+        assert "its own error is +2.2%" in report.page.locator("#what-if .lead").inner_text()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -189,6 +190,24 @@ def test_the_new_sections_fit(browser: Browser, outlook: Report, width: int) -> 
             box = table.bounding_box()
             assert box is not None
             assert box["x"] + box["width"] <= width
+
+
+def test_seconds_of_several_gpus_are_told_from_those_of_the_clock(
+    browser: Browser, told_story: Report, tmp_path: Path
+) -> None:
+    found = told_story.diagnosis
+    start_ns = found.window.start_ns
+    assert start_ns is not None
+    window = replace(found.window, end_ns=start_ns + 100_000_000_000, duration_s=198.0)
+    two = replace(found, window=window, gpus=(found.gpus[0], replace(found.gpus[0], gpu=1)))
+    path = tmp_path / "report.html"
+    path.write_text(HtmlRenderer().render(told_story.trace, two), encoding="utf-8")
+    with opened(browser, Report(path, told_story.trace, two)) as report:
+        figures = report.page.locator("dl.figures .figure").all_inner_texts()
+        said = [" ".join(figure.split()) for figure in figures]
+        assert "GPU-seconds, all GPUs 198.0 s sum of 2 windows" in said
+        assert "Run, wall clock 100.0 s" in said
+        assert not any(figure.startswith("Window") for figure in said)
 
 
 def test_who_waits_for_whom_is_a_table(browser: Browser, outlook: Report) -> None:

@@ -24,6 +24,9 @@ _ROW_HEIGHT = 22
 # Of one phase's calls, evenly over the ranks: more ticks would lie on one another.
 _MOST_POINTS = 200
 _MOST_DRIVERS = 4
+# Drivers that are whole numbers, of which an axis names each while they are few.
+_WHOLE_DRIVERS = ("worker", "pinned buffers")
+_MOST_PLACES = 24
 _DURATION_TICKS = [0, 1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
 
 DRIVER_UNITS = {
@@ -317,15 +320,19 @@ def _drivers(trace: Trace, diagnosis: Diagnosis, colours: Mapping[str, Any]) -> 
         if own.is_empty():
             continue
         rows = own.select("call", pl.col("value").round(4), "duration_ms").to_dicts()
+        whole = first.name in _WHOLE_DRIVERS
+        value = alt.X("value:Q", title=DRIVER_UNITS.get(first.name, first.name), scale=alt.Scale(zero=False))
+        if whole:
+            value = value.axis(_whole_axis(own["value"])).scale(zero=False, padding=20)
         chart = (
             alt.Chart(alt.NamedData("points"), height=200)
             .mark_circle(size=50, opacity=0.75, color=colours["phases"].get(phase.name, colours["other"]))
             .encode(
-                x=alt.X("value:Q", title=DRIVER_UNITS.get(first.name, first.name), scale=alt.Scale(zero=False)),
+                x=value,
                 y=alt.Y("duration_ms:Q", title=f"{phase.name}, ms"),
                 tooltip=[
                     "call:Q",
-                    alt.Tooltip("value:Q", title=first.name, format=",.2f"),
+                    alt.Tooltip("value:Q", title=first.name, format="d" if whole else ",.2f"),
                     alt.Tooltip("duration_ms:Q", title="duration (ms)", format=",.0f"),
                 ],
             )
@@ -338,6 +345,12 @@ def _drivers(trace: Trace, diagnosis: Diagnosis, colours: Mapping[str, Any]) -> 
             "no proof of a cause.",
             _with_data(chart.properties(width=_WIDTH), {"points": rows}),
         )
+
+
+def _whole_axis(values: pl.Series) -> alt.Axis:
+    """An axis with a tick at every whole number that occurs, or at whole numbers only where they are many."""
+    places = sorted({int(value) for value in values})
+    return alt.Axis(values=places, format="d") if len(places) <= _MOST_PLACES else alt.Axis(format="d", tickMinStep=1)
 
 
 def _chart(key: str, title: str, caption: str, chart: AnyChart, data: Mapping[str, list[Any]], rows: int) -> Chart:

@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gputrace.render import units
+from gputrace.render.page.signs import minus
 
 
 def environment(templates: Path, colours: dict[str, Any]) -> Environment:
@@ -31,7 +32,8 @@ def environment(templates: Path, colours: dict[str, Any]) -> Environment:
         "size": units.size,
         "count": units.count,
         "per_second": units.per_second,
-        "signed_share": units.signed_share,
+        "signed_share": lambda value: minus(units.signed_share(value)),
+        "minus": minus,
         "signed_seconds": units.signed_seconds,
         "known": units.known,
         "colour": lambda name, kind: colours[kind].get(name, colours["other"]),

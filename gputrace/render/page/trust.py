@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.analysis.diagnosis import Diagnosis, HypothesisFinding
+from gputrace.analysis.headline import main_cause
+from gputrace.analysis.outlook import remedy_of
+from gputrace.analysis.pipeline.busy import IN_WORDS
 from gputrace.render import units
 from gputrace.trace import Clock, Trace
 
@@ -25,6 +28,10 @@ THRESHOLDS = {
     "supported_share": "share of the lost seconds that a cause must take",
     "staged_share": "share of the link's best rate below which a copy counts as slow",
 }
+
+
+# Below this share of what is lost to a cause, the card on it says why so little comes back.
+_LITTLE_BACK = 0.5
 
 
 @dataclass(frozen=True)
@@ -100,4 +107,41 @@ def headline_rests_on(diagnosis: Diagnosis) -> str:
     """Whether the headline's cause is the same under every other threshold that was tried."""
     tries = len(diagnosis.variations)
     same = sum(variation.same for variation in diagnosis.variations)
+    if main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses) is None:
+        return f"The headline names no cause; {units.count(same)} of {units.count(tries)} tries gave none either."
     return f"{units.count(same)} of {units.count(tries)} tries gave the headline's cause."
+
+
+def charged_only(diagnosis: Diagnosis) -> list[str]:
+    """Causes that lost seconds are charged to though they are refuted, in the order of the charges."""
+    refuted = {finding.id for finding in diagnosis.hypotheses if finding.verdict == "refuted"}
+    return [total.cause for total in diagnosis.gaps.by_cause if total.cause in refuted]
+
+
+def run_s(diagnosis: Diagnosis) -> float | None:
+    """Wall-clock seconds from the first lock to the last unlock; None where the window is that, or has no clock."""
+    window = diagnosis.window
+    if window.start_ns is None or window.end_ns is None or window.duration_s is None:
+        return None
+    wall_s = (window.end_ns - window.start_ns) / 1e9
+    return wall_s if len(diagnosis.gpus) > 1 or wall_s > 1.01 * window.duration_s else None
+
+
+def little_back(diagnosis: Diagnosis) -> dict[str, str]:
+    """By supported cause whose removal brings back far less than is lost to it: why, as the model of the run says."""
+    found = {}
+    for finding in diagnosis.hypotheses:
+        said = _why_little(finding, diagnosis)
+        if said:
+            found[finding.id] = said
+    return found
+
+
+def _why_little(finding: HypothesisFinding, diagnosis: Diagnosis) -> str:
+    effect = remedy_of(finding.id, diagnosis.what_if)
+    if effect is None or not effect.limited_by or finding.recoverable_s is None or not finding.lost_s:
+        return ""
+    if finding.recoverable_s >= _LITTLE_BACK * finding.lost_s:
+        return ""
+    limit = IN_WORDS.get(effect.limited_by, effect.limited_by)
+    return f"Removing it alone brings back little of what is lost to it: {limit} sets the rate then."
