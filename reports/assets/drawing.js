@@ -157,10 +157,8 @@ class Panel {
     this.stack.classList.toggle("drawn-dark", this.dark); // on paper it keeps the ground it was drawn for
     const canvas = this.element.querySelector("canvas");
     canvas.setAttribute("aria-hidden", "true");
-    // A finger's tap moves nothing, but it clicks.
-    for (const kind of ["pointermove", "click"]) {
-      this.view.addEventListener(kind, (event, item) => this.onPoint(this, item?.datum, event));
-    }
+    this.view.addEventListener("pointermove", (event, item) => this.onPoint(this, item?.datum, event));
+    this.view.addEventListener("touchend", (event, item) => this.onPoint(this, item?.datum, event.changedTouches[0]));
   }
 
   erase() {

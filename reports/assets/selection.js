@@ -2,8 +2,9 @@
 const selectionPanel = document.getElementById("selection");
 const filtered = new Map(); // table -> the line that says how many of its rows are shown
 
+// Pale for a state, as its lane is.
 const swatch = (kind, name) =>
-  make("span", { class: "swatch", style: `--c: ${report.colours[kind][name] ?? report.colours.other}` });
+  make("span", { class: kind === "states" ? "swatch faint" : "swatch", style: `--c: ${report.colours[kind][name] ?? report.colours.other}` });
 
 function rowOf(name, value, note = "", mark = null) {
   const head = make("th", { scope: "row" }, ...(mark ? [mark] : []), name);

@@ -23,7 +23,10 @@ function show() {
       await Promise.all(panels.filter((panel) => panel.near || !panel.shown).map((panel) => panel.move(domain, MOVING)));
       stacks.forEach(placeBands);
       clearTimeout(resting);
-      resting = setTimeout(() => panels.filter((panel) => panel.near).forEach((panel) => panel.move(domain)), 150);
+      resting = setTimeout(() => {
+        panels.filter((panel) => panel.near).forEach((panel) => panel.move(domain));
+        report.figures.filter(isNear).forEach(tellCoarseness);
+      }, 150);
       resolve();
     });
   });
@@ -156,7 +159,6 @@ async function summarise() {
   const lines = [];
   for (const figure of seen.length ? seen : report.figures.slice(0, 1)) {
     lines.push(summaryOf(figure, await storeOf(figure), domain));
-    await tellCoarseness(figure);
   }
   const from = number(domain[0], 2);
   document.getElementById("shown").textContent = `Shown: ${from} to ${number(domain[1], 2)} s (${seconds(domain[1] - domain[0])}). ${lines.join(" ")}`;
@@ -301,6 +303,7 @@ function print(begins) {
   paper = begins;
   redraw();
   panels.filter((panel) => panel.drawing).forEach((panel) => panel.drawing.then(() => panel.move(domain)));
+  if (begins) summarise();
 }
 addEventListener("beforeprint", () => print(true));
 addEventListener("afterprint", () => print(false));
