@@ -99,7 +99,7 @@ function hint() {
   const finger = matchMedia("(pointer: coarse)").matches;
   const modes = finger
     ? ["Drag moves; Select, then drag, selects.", "Drag selects; Select again, and drag moves."]
-    : ["Click, then wheel zooms (Ctrl and wheel at any time); drag moves, Shift and drag selects.", "Drag selects. Click, then wheel zooms (Ctrl and wheel at any time)."];
+    : ["Click, then wheel zooms; drag moves, Shift and drag selects.", "Drag selects; Select again, and drag moves. Click, then wheel zooms."];
   document.getElementById("readout").textContent = modes[Number(selecting)];
 }
 
