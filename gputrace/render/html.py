@@ -37,7 +37,7 @@ _LEAST_MOMENT_S = 0.05
 _BUNDLE = "window.vegaEmbed = vegaEmbed;"
 _STYLES = ("report.css", "timeline.css")
 # Each entry is one script, whose files share their names.
-_TIMELINE_SCRIPTS = (("store.js", "drawing.js", "telling.js", "selection.js", "timeline.js"),)
+_TIMELINE_SCRIPTS = (("store.js", "drawing.js", "telling.js", "selection.js", "going.js", "timeline.js"),)
 _PAGE_SCRIPTS = (("page.js",),)
 
 

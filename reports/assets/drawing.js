@@ -5,9 +5,11 @@ const FINE = { shares: 180, readings: 600 };
 const MOVING = { shares: 64, readings: 220 };
 const MOST_SHADED = 400;
 const darkMode = matchMedia("(prefers-color-scheme: dark)");
+let paper = false; // paper is white
+const isDark = () => darkMode.matches && !paper;
 
 function chartConfig() {
-  const colours = report.chart[darkMode.matches ? "dark" : "light"];
+  const colours = report.chart[isDark() ? "dark" : "light"];
   return {
     ...colours,
     font: getComputedStyle(document.body).fontFamily,
@@ -140,7 +142,8 @@ class Panel {
   }
 
   async embed() {
-    this.store = await storeOf(this.figure);
+    this.store ??= await storeOf(this.figure);
+    this.dark = isDark();
     this.embedded = await vegaEmbed(this.element, this.spec, {
       actions: false,
       ast: true, // expressions are interpreted: the page's policy forbids eval
@@ -151,10 +154,11 @@ class Panel {
       tooltip: false,
     });
     this.view = this.embedded.view;
-    this.stack.classList.toggle("drawn-dark", darkMode.matches); // on paper it keeps the ground it was drawn for
+    this.stack.classList.toggle("drawn-dark", this.dark); // on paper it keeps the ground it was drawn for
     const canvas = this.element.querySelector("canvas");
     canvas.setAttribute("aria-hidden", "true");
     this.view.addEventListener("pointermove", (event, item) => this.onPoint(this, item?.datum, event));
+    this.view.addEventListener("touchend", (event, item) => this.onPoint(this, item?.datum, event.changedTouches[0]));
   }
 
   erase() {

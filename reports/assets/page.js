@@ -1,15 +1,20 @@
 // The page around the timeline: what is folded opens when it is wanted, figures are drawn when they come into view.
 // Everything on it is plain HTML and works without this; the numbers of a figure are in a table beside it.
-// A link to something folded opens what it is folded into.
+// A link to something folded opens what it is folded into; a row that a selection hides is shown again.
 function unfold() {
   const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const folded = target && target.closest("details");
-  if (folded && !folded.open) {
-    folded.open = true;
-    target.scrollIntoView();
-  }
+  if (!target) return;
+  const folded = target.closest("details:not([open])");
+  const hidden = target.closest("tr[hidden]");
+  if (folded) folded.open = true;
+  if (hidden) hidden.hidden = false;
+  if (folded || hidden) target.scrollIntoView();
 }
 addEventListener("hashchange", unfold);
+// The same link again is no change of the hash.
+addEventListener("click", (event) => {
+  if (event.target.closest("a[href^='#']")?.hash === location.hash) unfold();
+});
 
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const places = [...document.querySelectorAll("[data-chart]")];

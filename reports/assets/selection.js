@@ -2,8 +2,9 @@
 const selectionPanel = document.getElementById("selection");
 const filtered = new Map(); // table -> the line that says how many of its rows are shown
 
+// Pale for a state, as its lane is.
 const swatch = (kind, name) =>
-  make("span", { class: "swatch", style: `--c: ${report.colours[kind][name] ?? report.colours.other}` });
+  make("span", { class: kind === "states" ? "swatch faint" : "swatch", style: `--c: ${report.colours[kind][name] ?? report.colours.other}` });
 
 function rowOf(name, value, note = "", mark = null) {
   const head = make("th", { scope: "row" }, ...(mark ? [mark] : []), name);
@@ -49,7 +50,7 @@ function singlePhases(held, from, to) {
   return { durations, calls: calls.size };
 }
 
-function phaseTable(held, from, to) {
+function phaseTable(held, from, to, time) {
   const found = singlePhases(held, from, to);
   if (found) {
     const rows = report.phases.filter((name) => found.durations.has(name)).map((name) => {
@@ -66,7 +67,7 @@ function phaseTable(held, from, to) {
     }
   }
   const rows = report.phases.filter((name) => sums.get(name) > 0.0005).map((name) => rowOf(name, seconds(sums.get(name)), "", swatch("phases", name)));
-  return { calls: null, table: tableOf("Phases, all together", rows, ["Time", ""]) };
+  return { calls: null, table: tableOf("Phases, all together", rows, [time, ""]) };
 }
 
 function movedRows(held, from, to) {
@@ -84,14 +85,15 @@ async function describeSelection(chosen) {
   const whole = states.reduce((sum, [, amount]) => sum + amount, 0);
   const lost = added(held, "lost to", from, to).sort((a, b) => b[1] - a[1]);
   const lostAll = lost.reduce((sum, [, amount]) => sum + amount, 0);
-  const phases = phaseTable(held, from, to);
+  const time = figures.length > 1 ? "GPU-seconds" : "Time";
+  const phases = phaseTable(held, from, to, time);
   const summary = states.map(([name, amount]) => rowOf(name, seconds(amount), percent(amount / whole), swatch("states", name)));
-  const note = `Sums are exact to within a bin of ${report.sums.bin_s} s` + (phases.calls === null ? "; the page holds no single phases there." : `. ${number(phases.calls, 0)} call${phases.calls === 1 ? "" : "s"}.`);
+  const note = `Sums are exact to within a bin of ${report.sums.bin_s} s` + (phases.calls === null ? "; the page holds no single phases there." : `. ${number(phases.calls, 0)} call${phases.calls === 1 ? "" : "s"}; phases of 0 ms are not counted.`);
   return [
     make("div", { class: "columns" },
       ...[
-        tableOf("GPU state", summary, ["Time", "Share"]),
-        tableOf("Lost to", lost.map(([name, amount]) => rowOf(name, seconds(amount), percent(amount / lostAll), swatch("causes", name))), ["Time", "Share"]),
+        tableOf("GPU state", summary, [time, "Share"]),
+        tableOf("Lost to", lost.map(([name, amount]) => rowOf(name, seconds(amount), percent(amount / lostAll), swatch("causes", name))), [time, "Share"]),
         tableOf("Payload", movedRows(held, from, to), ["Sum", "Mean rate"]),
         phases.table,
       ].filter((table) => table.length).map((table) => make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Figures of the selection" }, ...table)),
@@ -114,7 +116,10 @@ function filterTables(chosen, clear) {
     let line = filtered.get(table);
     if (!line && chosen) {
       const button = make("button", { type: "button" }, "Show all rows");
-      button.addEventListener("click", clear);
+      button.addEventListener("click", () => {
+        clear();
+        (table.closest("[tabindex]") ?? table.querySelector("button, a"))?.focus(); // the button itself goes
+      });
       line = make("p", { class: "filtered" }, make("span"), " ", button);
       (table.closest(".scroll") ?? table).before(line);
       filtered.set(table, line);
@@ -126,10 +131,23 @@ function filterTables(chosen, clear) {
 }
 
 let described = 0;
+let saying = null;
+
+// Beside the buttons, once a drag rests: that something is selected, and where it is told of.
+function saySelection(chosen) {
+  clearTimeout(saying);
+  saying = setTimeout(() => {
+    const said = document.getElementById("selected");
+    if (!chosen) return said.replaceChildren();
+    const of = chosen.gpu === null ? "all GPUs" : `GPU ${chosen.gpu}`;
+    said.replaceChildren(`${number(chosen.from, 1)} to ${number(chosen.to, 1)} s of ${of} selected: `, make("a", { href: "#selection" }, "summary below"));
+  }, chosen ? 400 : 0);
+}
 
 async function showSelection(chosen, clear) {
   const ticket = ++described;
   filterTables(chosen, clear);
+  saySelection(chosen);
   if (!chosen) {
     selectionPanel.hidden = true;
     return;

@@ -1,6 +1,6 @@
 // Words for what is under the pointer and for what is shown.
 const number = (value, digits) =>
-  value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.]*$)/, "");
 const seconds = (value) => `${number(value, Math.abs(value) >= 100 ? 1 : Math.abs(value) >= 1 ? 2 : 3)} s`;
 const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(share * 100)}%`);
 const utc = (time) => new Date(axis.origin_ms + time * 1000).toISOString().replace("T", " ").slice(0, 23);
@@ -46,6 +46,9 @@ function linesOf(panel, datum) {
 function hideTip() {
   tip.hidden = true;
 }
+
+addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+addEventListener("pointerdown", (event) => { if (!event.target.closest?.(".panel")) hideTip(); });
 
 function showTip(panel, datum, event) {
   if (!datum || datum.start === undefined || panel.element.classList.contains("dragging")) return hideTip();
@@ -105,5 +108,5 @@ function coarsenessOf(figure, store, span) {
   if (store.holds(from, to)) return "Phases are drawn as shares of time; closer in they are single bars.";
   if (to - from > 1800) return "Phases are drawn as shares of time; the page holds single ones only in parts of the run.";
   const command = `${report.command} --from ${from.toFixed(1)} --to ${to.toFixed(1)} --html part.html`;
-  return `The page holds no single phases here, only their shares in ${seconds(report.sums.bin_s)}. A page that does: ${command}`;
+  return `The page holds no single phases here, only their shares in ${seconds(report.sums.bin_s)}. A page that does, of the whole calls and mutex holds inside these times: ${command}`;
 }

@@ -4,7 +4,6 @@ const smallestSpan = 0.005;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
 let domain = full;
-let highlight = null;
 let chosen = null; // {from, to, gpu}; gpu null is all of them
 let selecting = false;
 let pending = null;
@@ -24,11 +23,14 @@ function show() {
       await Promise.all(panels.filter((panel) => panel.near || !panel.shown).map((panel) => panel.move(domain, MOVING)));
       stacks.forEach(placeBands);
       clearTimeout(resting);
-      resting = setTimeout(() => panels.filter((panel) => panel.near).forEach((panel) => panel.move(domain)), 150);
+      resting = setTimeout(() => {
+        panels.filter((panel) => panel.near).forEach((panel) => panel.move(domain));
+        report.figures.filter(isNear).forEach(tellCoarseness);
+      }, 150);
       resolve();
     });
   });
-  summing ??= setTimeout(summarise, 500);
+  summariseSoon();
   return pending;
 }
 
@@ -89,6 +91,16 @@ function setSelecting(wanted) {
   selecting = wanted;
   document.querySelector("[data-action='select']")?.setAttribute("aria-pressed", String(wanted));
   stacks.forEach((stack) => stack.classList.toggle("selecting", wanted));
+  hint();
+}
+
+// What the pointer does here: a finger has neither a wheel nor Shift.
+function hint() {
+  const finger = matchMedia("(pointer: coarse)").matches;
+  const modes = finger
+    ? ["Drag moves; Select, then drag, selects.", "Drag selects; Select again, and drag moves."]
+    : ["Click, then wheel zooms; drag moves, Shift and drag selects.", "Drag selects; Select again, and drag moves. Click, then wheel zooms."];
+  document.getElementById("readout").textContent = modes[Number(selecting)];
 }
 
 // Places on the screen
@@ -115,7 +127,7 @@ function placeBand(band, area, span) {
 function placeBands(stack) {
   const area = highlight || chosen ? drawnIn(stack)?.plot() : null;
   const here = chosen && (chosen.gpu === null || String(chosen.gpu) === stack.dataset.gpu);
-  placeBand(stack.querySelector(".band"), area, highlight);
+  placeBand(stack.querySelector(".band"), area, highlight?.gpu === stack.dataset.gpu ? [highlight.from, highlight.to] : null);
   placeBand(stack.querySelector(".chosen"), area, here ? [chosen.from, chosen.to] : null);
 }
 
@@ -134,51 +146,30 @@ function point(panel, datum, event) {
   showTip(panel, datum, event);
 }
 
-// What is shown, in words: said once movement has come to rest for a moment.
+const isNear = (figure) => panels.some((panel) => panel.figure === figure && panel.near && panel.view);
+
+async function tellCoarseness(figure) {
+  const coarse = stacks.find((stack) => figureOf(stack) === figure).querySelector(".coarse");
+  if (coarse) coarse.textContent = coarsenessOf(figure, await storeOf(figure), domain);
+}
+
+// What is shown, in words: said once the span has come to rest, not while the page is scrolled.
 async function summarise() {
-  summing = null;
-  const seen = report.figures.filter((figure) => panels.some((panel) => panel.figure === figure && panel.near && panel.view));
+  const seen = report.figures.filter(isNear);
   const lines = [];
   for (const figure of seen.length ? seen : report.figures.slice(0, 1)) {
-    const store = await storeOf(figure);
-    lines.push(summaryOf(figure, store, domain));
-    const stack = stacks.find((candidate) => figureOf(candidate) === figure);
-    const coarse = stack.querySelector(".coarse");
-    if (coarse) coarse.textContent = coarsenessOf(figure, store, domain);
+    lines.push(summaryOf(figure, await storeOf(figure), domain));
   }
   const from = number(domain[0], 2);
   document.getElementById("shown").textContent = `Shown: ${from} to ${number(domain[1], 2)} s (${seconds(domain[1] - domain[0])}). ${lines.join(" ")}`;
 }
 
-// Going to a place
-
-function goTo(from, to, gpu) {
-  const stack = stacks.find((candidate) => candidate.dataset.gpu === gpu) ?? stacks[0];
-  highlight = [from, to];
-  const shown = zoom(from - (to - from) / 2, to + (to - from) / 2);
-  stack.scrollIntoView({ behavior: calm.matches ? "auto" : "smooth", block: "start" });
-  stack.focus({ preventScroll: true });
-  return shown;
+function summariseSoon() {
+  clearTimeout(summing);
+  summing = setTimeout(summarise, 600);
 }
 
-function stepGap(stack, direction) {
-  const figure = figureOf(stack);
-  const here = highlight ? highlight[0] : direction > 0 ? domain[0] - 1e-6 : domain[1];
-  const ahead = figure.gaps.filter((gap) => (direction > 0 ? gap.start > here + 1e-6 : gap.start < here - 1e-6));
-  const gap = direction > 0 ? ahead[0] : ahead[ahead.length - 1];
-  if (!gap) {
-    document.getElementById("readout").textContent = `No ${direction > 0 ? "later" : "earlier"} gap on GPU ${figure.gpu}.`;
-    return;
-  }
-  goTo(gap.start, gap.end, String(figure.gpu));
-  document.getElementById("readout").textContent = `Gap at ${number(gap.start, 3)} s, ${durationMs(gap.end - gap.start)}: ${gap.name}`;
-}
-
-// The stack that the keyboard is in, else the first in the window.
-function currentStack() {
-  const focused = document.activeElement?.closest?.(".figure-stack");
-  return focused ?? stacks.find((stack) => panelsOf(stack).some((panel) => panel.near)) ?? stacks[0];
-}
+// What buttons and keys do
 
 const actions = {
   in: () => scale(0.5),
@@ -192,20 +183,36 @@ const actions = {
   shrink: (stack) => grow(stack, -1),
   shown: (stack) => select(...domain, figureOf(stack).gpu),
   select: () => setSelecting(!selecting),
-  clear: () => { setSelecting(false); clear(); },
+  clear: (stack) => {
+    const leaving = selectionPanel.contains(document.activeElement);
+    setSelecting(false);
+    highlight = null;
+    clear();
+    if (leaving) stack.focus();
+  },
 };
 const keys = { "+": "in", "=": "in", "-": "out", ArrowLeft: "left", ArrowRight: "right", 0: "reset", n: "next", p: "previous", s: "select", Enter: "shown", Escape: "clear" };
 const shiftKeys = { ArrowLeft: "shrink", ArrowRight: "grow" };
 
+// A wheel gesture that began by scrolling the page goes on scrolling it, whatever comes under the pointer.
+let lastScroll_ms = -Infinity;
+const scrolled = () => { lastScroll_ms = performance.now(); };
+const scrollsPage = () => performance.now() - lastScroll_ms < 300;
+addEventListener("wheel", (event) => { if (!event.target.closest?.(".figure-stack")) scrolled(); }, { passive: true });
+
 function listen(stack) {
   let drag = null;
+  stack.addEventListener("focus", () => (usedStack = stack));
+  stack.addEventListener("pointerdown", () => (usedStack = stack));
   stack.addEventListener("wheel", (event) => {
     const around = timeAt(stack, event.clientX);
-    if (around === null || event.ctrlKey) return;
+    const asked = event.ctrlKey || event.metaKey;
+    if (around === null || !(asked || (document.activeElement === stack && !scrollsPage()))) return scrolled();
+    usedStack = stack;
     const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
     const whole = domain[1] - domain[0] >= full[1] - full[0];
     // Zooming out of the whole is scrolling the page.
-    if (whole && (sideways || event.deltaY > 0)) return;
+    if (whole && !asked && (sideways || event.deltaY > 0)) return scrolled();
     event.preventDefault();
     if (sideways) shift(event.deltaX / drawnIn(stack).plot().width);
     else scale(Math.exp(Math.max(-200, Math.min(200, event.deltaY)) * 0.002), around);
@@ -239,7 +246,7 @@ function listen(stack) {
     moveCrosshairs(null, 0);
     hideTip();
   });
-  stack.addEventListener("dblclick", reset);
+  stack.addEventListener("dblclick", (event) => { if (event.target.closest(".panel")) reset(); });
   stack.addEventListener("keydown", (event) => {
     if (event.target !== stack || event.ctrlKey || event.metaKey || event.altKey) return;
     const action = event.shiftKey && event.key in shiftKeys ? shiftKeys[event.key] : keys[event.key];
@@ -253,14 +260,12 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-action]");
   if (button) actions[button.dataset.action](currentStack());
   if (!stacks.length) return;
-  // A row is a link as a whole, where it holds one and something else in it was not meant.
-  const link = event.target.closest("[data-zoom-from]") ??
-    (event.target.closest("a, button, input, select, summary") || String(getSelection())
-      ? null
-      : event.target.closest("tr")?.querySelector("[data-zoom-from]"));
+  // A row about a stretch is a link as a whole, where nothing else in it was meant.
+  const row = event.target.closest("a, button, input, select, summary") || String(getSelection()) ? null : event.target.closest("#gaps tr, #regimes tr, #jobs tr");
+  const link = event.target.closest("[data-zoom-from]") ?? row?.querySelector("[data-zoom-from]");
   if (!link) return;
   event.preventDefault();
-  goTo(Number(link.dataset.zoomFrom), Number(link.dataset.zoomTo), link.dataset.gpu);
+  follow(link);
 });
 
 selectionPanel?.querySelector("select").addEventListener("change", (event) => {
@@ -275,28 +280,48 @@ const nearness = new IntersectionObserver((entries) => {
   for (const entry of entries) {
     const panel = panels.find((candidate) => candidate.element === entry.target);
     panel.near = entry.isIntersecting;
-    if (panel.near) draw(panel).then(() => panel.move(domain)).then(() => { summing ??= setTimeout(summarise, 500); });
+    if (panel.near) draw(panel).then(() => panel.move(domain)).then(() => tellCoarseness(panel.figure));
   }
 }, { rootMargin: "300px 0px" });
 
 function redraw() {
-  const drawn = panels.filter((panel) => panel.drawing);
+  const drawn = panels.filter((panel) => panel.drawing && panel.dark !== isDark());
   drawn.forEach((panel) => panel.erase());
   return Promise.all(drawn.map(draw));
 }
 
-addEventListener("beforeprint", () => panels.forEach((panel) => draw(panel).then(() => panel.move(domain))));
+// Paper shows every GPU and waits for nothing: of a few GPUs all are drawn beforehand, one by one.
+const MOST_DRAWN_UNSEEN = 4;
+const whenIdle = (work) => ("requestIdleCallback" in window ? requestIdleCallback(work, { timeout: 2000 }) : setTimeout(work, 200));
+
+function drawUnseen(figures) {
+  const [figure, ...others] = figures;
+  if (figure) whenIdle(() => Promise.all(panels.filter((panel) => panel.figure === figure).map(draw)).then(() => drawUnseen(others)));
+}
+
+function print(begins) {
+  paper = begins;
+  redraw();
+  panels.filter((panel) => panel.drawing).forEach((panel) => panel.drawing.then(() => panel.move(domain)));
+  if (begins) summarise();
+}
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
 addEventListener("resize", () => requestAnimationFrame(() => {
   panels.forEach((panel) => (panel.shown = null));
   show();
 }));
 darkMode.addEventListener("change", redraw);
 stacks.forEach(listen);
+hint();
 panels.forEach((panel) => nearness.observe(panel.element));
 
 window.gputrace = {
   // The first GPU is drawn, wherever the page is scrolled to; the others are when they come near.
-  ready: Promise.all(panels.filter((panel) => panel.figure === report.figures[0]).map(draw)).then(summarise),
+  ready: Promise.all(panels.filter((panel) => panel.figure === report.figures[0]).map(draw)).then(() => {
+    summarise();
+    if (report.figures.length <= MOST_DRAWN_UNSEEN) drawUnseen(report.figures.slice(1));
+  }),
   timeline: {
     get views() { return panels.filter((panel) => panel.view).map((panel) => panel.view); },
     view: (key) => panels.find((panel) => panel.element.id === key)?.view,

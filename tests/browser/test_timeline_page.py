@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from gputrace.render.html import HtmlRenderer
 from gputrace.render.timeline import build_timeline
 from gputrace.render.timeline.columns import unpack
 from gputrace.resources import reports_dir
+from gputrace.simulate.capture import play, write_capture
+from gputrace.simulate.scenarios import PRESETS
 from tests.big_runs import day_on_eight_gpus
-from tests.browser.support import HOSTILE, Opened, Report, opened, wait_until
+from tests.browser.support import HOSTILE, LOG, Opened, Report, make_report, opened, wait_until
 from tests.made import with_outlook
 
 pytestmark = pytest.mark.browser
@@ -72,6 +74,14 @@ def test_buttons_wheel_and_drag_move_all_panels(browser: Browser, told_story: Re
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.wheel(0, -400)
+        page.wait_for_timeout(400)
+        # A wheel that nobody asked to zoom scrolls the page.
+        assert report.domain() == pytest.approx(whole)
+        page.locator("#timeline-gpu0").evaluate("stack => stack.scrollIntoView()")
+        box = page.locator(".panel.phases canvas").bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.wheel(0, -400)
         wait_until(page, "span => gputrace.timeline.domain()[1] - gputrace.timeline.domain()[0] < span", arg=300)
         page.evaluate("gputrace.timeline.zoom(100, 120)")
         assert report.domain() == pytest.approx([100, 120])
@@ -126,6 +136,7 @@ def test_a_bar_tells_what_it_is(browser: Browser, told_story: Report) -> None:
         page = report.page
         page.evaluate("([from, to]) => gputrace.timeline.zoom(from, to)", [start_s, end_s])
         page.locator(".panel.phases").scroll_into_view_if_needed()
+        wait_until(page, "document.querySelector('.coarse').textContent === ''")
         box = page.locator(".panel.phases canvas").bounding_box()
         lane = page.evaluate(
             "name => gputrace.timeline.store(0).then(store => { const v = gputrace.timeline.view('gpu0-phases'); "
@@ -303,6 +314,113 @@ def test_what_is_shown_is_said_in_words(browser: Browser, told_story: Report) ->
         assert "GPU 0" in status.inner_text()
         report.page.evaluate("gputrace.timeline.zoom(100, 120)")
         wait_until(report.page, "document.getElementById('shown').textContent.includes('100.00 to 120.00 s')")
+
+
+@pytest.fixture(scope="module")
+def two_gpus(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("two-gpus")
+    write_capture(play(PRESETS["two-gpus"], seed=7), folder / "capture")
+    return make_report(folder, folder / "capture")
+
+
+def test_every_gpu_is_on_paper_in_its_colours(browser: Browser, two_gpus: Report) -> None:
+    with opened(browser, two_gpus, color_scheme="dark", viewport={"width": 1000, "height": 400}) as report:
+        page = report.page
+        wait_until(
+            page, "document.querySelectorAll('.panel canvas').length === document.querySelectorAll('.panel').length"
+        )
+        assert page.locator(".drawn-dark").count() == 2
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        wait_until(page, "!document.querySelector('.drawn-dark') && gputrace.timeline.views.length === 10")
+        page.emulate_media(media="print")
+        assert page.locator(".undrawn:visible").count() == 0
+        page.evaluate("document.querySelectorAll('#timeline-gpu1 canvas').forEach(canvas => canvas.remove())")
+        assert "not drawn yet" in page.locator(".undrawn:visible").inner_text()
+
+
+def gap_gone_to(page: Page) -> float:
+    """Where the gap of the second GPU begins that the page says it went to, in seconds."""
+    words = page.locator("#readout").inner_text()
+    assert words.startswith("GPU 1, gap at ")
+    return float(words.removeprefix("GPU 1, gap at ").split(" s,")[0])
+
+
+def test_gaps_are_gone_through_on_the_gpu_in_use(browser: Browser, two_gpus: Report) -> None:
+    own = sorted(seconds(two_gpus, gap.start_ns) for gap in two_gpus.diagnosis.gaps.list if gap.gpu == 1)
+    with opened(browser, two_gpus, reduced_motion="reduce") as report:
+        page = report.page
+        page.locator("#timeline-gpu1").focus()
+        forward = page.get_by_role("button", name="Next gap")
+        for start in own[:3]:
+            forward.focus()
+            page.keyboard.press("Enter")
+            assert gap_gone_to(page) == pytest.approx(start, abs=0.001)
+            assert forward.evaluate("button => button === document.activeElement")
+        assert page.locator("#timeline-gpu1 .band").is_visible()
+        assert not page.locator("#timeline-gpu0 .band").is_visible()
+        # A gap that is out of view is not where one is.
+        page.evaluate("from => gputrace.timeline.zoom(from, from + 1)", own[-1] - 0.5)
+        forward.click()
+        assert gap_gone_to(page) == pytest.approx(own[-1], abs=0.001)
+
+
+def test_back_returns_to_the_row(browser: Browser, told_story: Report) -> None:
+    with opened(browser, told_story, reduced_motion="reduce") as report:
+        page = report.page
+        row = page.locator("#gaps tbody tr").nth(7)
+        row.locator("td").nth(2).click()
+        wait_until(page, "document.activeElement.id === 'timeline-gpu0'")
+        page.go_back()
+        wait_until(page, "Boolean(document.activeElement.dataset.zoomFrom)")
+        assert row.locator("button").evaluate("button => button === document.activeElement")
+        assert row.is_visible()
+        # The text of a log line is for reading.
+        before = page.evaluate("gputrace.timeline.domain()")
+        page.locator("#log-lines .content").first.click()
+        assert page.evaluate("gputrace.timeline.domain()") == before
+
+
+def test_a_selection_is_announced_and_hides_no_line_from_its_link(browser: Browser, told_story: Report) -> None:
+    with opened(browser, told_story) as report:
+        page = report.page
+        page.evaluate("gputrace.timeline.select(20, 20.01)")
+        said = page.locator("#selected[aria-live='polite']")
+        said.filter(has_text="20.0 to 20.0 s of GPU 0 selected").wait_for()
+        anchor = page.locator("#log-lines tr[hidden]").last.get_attribute("id")
+        page.evaluate("anchor => { location.hash = anchor; }", anchor)
+        page.locator(f"#{anchor}").wait_for()
+        said.get_by_role("link").click()
+        page.get_by_role("button", name="Clear selection").focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "timeline-gpu0"
+        said.filter(has_not_text="selected").wait_for(state="attached")
+        page.evaluate("gputrace.timeline.select(100, 160)")
+        page.locator("#gaps .filtered button").focus()
+        page.keyboard.press("Enter")
+        assert page.locator("#gaps .scroll").evaluate("place => place === document.activeElement")
+
+
+def test_a_finger_is_told_what_it_can_do_and_taps_for_words(browser: Browser, told_story: Report) -> None:
+    phone = {"viewport": {"width": 390, "height": 800}, "has_touch": True, "is_mobile": True}
+    with opened(browser, told_story, **phone) as report:
+        page = report.page
+        assert "Drag moves; Select" in page.locator("#readout").inner_text()
+        page.get_by_role("button", name="Select", exact=True).tap()
+        assert page.locator("#readout").inner_text().startswith("Drag selects")
+        page.locator(".panel.regimes canvas").tap(position={"x": 120, "y": 12})
+        page.locator("#timeline-tip").wait_for()
+
+
+def test_a_log_alone_divides_lost_time_into_nothing(browser: Browser, tmp_path: Path) -> None:
+    with opened(browser, make_report(tmp_path, LOG)) as report:
+        page = report.page
+        assert "not computing: copying or idle, unknown" in page.locator("#timeline-gpu0").inner_text()
+        page.evaluate("gputrace.timeline.select(20, 40)")
+        page.locator("#selection").wait_for()
+        for place in ("#shown", "#selection"):
+            text = page.locator(place).inner_text()
+            assert "not computing" in text
+            assert "copy-only" not in text and "idle" not in text.replace("kernel-phase-idle", "")
 
 
 @pytest.fixture(scope="module")

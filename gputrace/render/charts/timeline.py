@@ -24,6 +24,9 @@ _LABEL_WIDTH = 62
 # A thin bar at the foot of a plot where part of what is shown was not read.
 _HOLE_HEIGHT = 5
 _HOLE_COLOUR = "#98a1ab"
+_PALE = 0.55
+# Dashes of the rules of a plot, as the page's legend shows them too.
+_DASHES = {"link's limit": [5, 3], "line rate": [2, 2]}
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,15 @@ class TimeAxis:
         return ((pl.col(column) - self.origin_ns) / 1e9).round(4)
 
 
-def lanes(names: Sequence[str], axis: TimeAxis, colours: Colours, lane_height: int = _LANE_HEIGHT) -> Spec:
+def lanes(
+    names: Sequence[str], axis: TimeAxis, colours: Colours, lane_height: int = _LANE_HEIGHT, pale_lanes: int = 0
+) -> Spec:
     """Lanes under one another, in which the data puts boxes: phases one by one, or shares of a bin stacked.
 
-    Data `rows`: start, end (s), top, bottom (lanes from the top; a lane is 1 high), name.
+    Data `rows`: start, end (s), top, bottom (lanes from the top; a lane is 1 high), name. The first `pale_lanes` are
+    paler than the others, whose colours may mean something else.
     """
+    pale = {"opacity": alt.condition(f"datum.top < {pale_lanes}", alt.value(_PALE), alt.value(1))} if pale_lanes else {}
     lane_axis = _labels(
         values=[i + 0.5 for i in range(len(names))],
         labelExpr=f"{list(names)!r}[floor(datum.value)]",
@@ -65,6 +72,7 @@ def lanes(names: Sequence[str], axis: TimeAxis, colours: Colours, lane_height: i
             y=alt.Y("top:Q", scale=alt.Scale(domain=[len(names), 0], nice=False, zero=False), axis=lane_axis),
             y2="bottom:Q",
             color=_colour("name", colours),
+            **pale,
         )
     )
     return _spec(alt.layer(boxes, height=lane_height * len(names), width="container"), axis, ("rows",))
@@ -118,8 +126,9 @@ def link_traffic(
     foot = {"y": alt.value(_PLOT_HEIGHT - _HOLE_HEIGHT), "y2": alt.value(_PLOT_HEIGHT)}
     layers.append(holes.encode(x=_time(axis, "start", labels=False), x2="end:Q", **foot))
     if rules:
-        base = alt.Chart(alt.InlineData(values=[{"value": rate} for _, rate in rules]))
-        layers.append(base.mark_rule(strokeDash=[5, 3]).encode(y=y))
+        for words, rate in rules:
+            base = alt.Chart(alt.InlineData(values=[{"value": rate}]))
+            layers.append(base.mark_rule(strokeDash=_DASHES.get(words, [5, 3])).encode(y=y))
         # The highest is labelled above its rule, the others below theirs: they often lie close together.
         ordered = sorted(rules, key=lambda rule: -rule[1])
         for above, some in ((True, ordered[:1]), (False, ordered[1:])):

@@ -45,8 +45,8 @@ class Panel:
 class Figure:
     """All panels of one GPU, and what they draw from.
 
-    Rates in payload bytes per second; `compute_source` says what the share of SMs is taken from. `store` has the packed
-    columns, `told` what the page's script must know of them.
+    Rates in payload bytes per second; `compute_source` says what the share of SMs is taken from, `states` which can be
+    told apart. `store` has the packed columns, `told` what the page's script must know of them.
     """
 
     gpu: int
@@ -54,6 +54,7 @@ class Figure:
     line_rate_bytes_per_s: float | None
     link_limit_bytes_per_s: float | None
     compute_source: str
+    states: tuple[str, ...]
     store: Packed
     told: dict[str, Any]
 
@@ -196,6 +197,7 @@ def _figure(
         line_rate_bytes_per_s=readings.line_rate_bytes_per_s,
         link_limit_bytes_per_s=readings.link_limit_bytes_per_s,
         compute_source=readings.compute_source,
+        states=readings.state_names,
         store=columns.pack(),
         told=told,
     )

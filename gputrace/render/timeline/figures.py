@@ -20,19 +20,35 @@ from gputrace.trace import Trace
 _LEVELS = {"u1": 255, "u2": 65535}
 # The columns of samples that are drawn.
 READ = ("gpu", "start_ns", "end_ns", "rx_wire_bytes", "tx_wire_bytes", "sm_active", "gpu_util")
-_STATES = ("compute", "copy-only", "idle")
+# Seconds of each state. Without PCIe readings copying cannot be told from idling: both are "not computing".
+_STATES = {"compute": pl.col("compute_s"), "copy-only": pl.col("copy_only_s"), "idle": pl.col("idle_s")}
+_UNSPLIT_STATES = {"compute": pl.col("compute_s"), "not computing": pl.col("copy_only_s") + pl.col("idle_s")}
 
 
 @dataclass(frozen=True)
 class GpuReadings:
-    """What was read of one GPU. `series`: rx and tx in payload GB/s, sm as a share; `states` and `bytes` add up."""
+    """What was read of one GPU. `series`: rx and tx in payload GB/s, sm as a share; `states` and `moved` add up.
+
+    `split` says whether time without computing divides into copy-only and idle.
+    """
 
     series: dict[str, Steps]
     states: pl.DataFrame
+    split: bool
     moved: dict[str, Spread]
     compute_source: str
     line_rate_bytes_per_s: float | None
     link_limit_bytes_per_s: float | None
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The states that can be told apart; none without an account of them."""
+        return tuple(self.state_seconds) if self.states.height else ()
+
+    @property
+    def state_seconds(self) -> dict[str, pl.Expr]:
+        """Seconds of each state, from the columns of `states`."""
+        return _STATES if self.split else _UNSPLIT_STATES
 
     @property
     def peak_gb_per_s(self) -> float:
@@ -63,6 +79,7 @@ def readings_of(
     return GpuReadings(
         series=series,
         states=states,
+        split=finding is not None and finding.copy_only_share is not None and finding.idle_share is not None,
         moved=moved,
         compute_source=source,
         line_rate_bytes_per_s=finding.line_rate_bytes_per_s if finding else None,
@@ -93,10 +110,9 @@ def sum_names(own: pl.DataFrame, readings: GpuReadings, lost: pl.DataFrame) -> l
     """(group, name) of everything that is summed for one GPU: phases by lane, states, causes, bytes."""
     phases = own.select("lane", "name").unique().sort("lane", "name").rows()
     causes = lost["cause"].unique().sort().to_list() if lost.height else []
-    states = _STATES if readings.states.height else ()
     return [
         *((str(lane), str(name)) for lane, name in phases),
-        *(("state", name) for name in states),
+        *(("state", name) for name in readings.state_names),
         *(("lost to", name) for name in causes),
         *(("bytes", name) for name in readings.moved),
     ]
@@ -178,7 +194,7 @@ class FigureBuilder:
             if group == "bytes":
                 yield group, name, readings.moved[name]
             elif group == "state":
-                seconds = pl.col(f"{name.replace('-', '_')}_s").alias("amount")
+                seconds = readings.state_seconds[name].alias("amount")
                 yield group, name, _spread(readings.states.select("start_ns", "end_ns", seconds), self.axis)
             elif group == "lost to":
                 seconds = (pl.col("copy_only_s") + pl.col("idle_s")).alias("amount")
@@ -231,8 +247,8 @@ class FigureBuilder:
         if readings.states.is_empty():
             return None
         causes = lost["cause"].unique().to_list() if lost.height else []
-        palette = self._palette("states", _STATES) | self._palette("causes", causes)
-        return self._once(charts.lanes, ["state", "lost to"], self.axis, palette, 30)
+        palette = self._palette("states", readings.state_names) | self._palette("causes", causes)
+        return self._once(charts.lanes, ["state", "lost to"], self.axis, palette, 30, 1)
 
     def link_panel(self, readings: GpuReadings) -> charts.Spec | None:
         """What crossed the link, under what it can carry."""
