@@ -75,8 +75,8 @@ def _no_cause(diagnosis: Diagnosis) -> str:
     verdict = next((f for f in diagnosis.hypotheses if f.id == first.cause), None)
     if verdict is not None and verdict.verdict == "refuted":
         return (
-            f"the largest loss ({first.total_s:.1f} s) is charged to {first.cause}, but the evidence speaks against it: "
-            f"{verdict.next_step}."
+            f"the largest loss ({first.total_s:.1f} s) is charged to {first.cause}, but the evidence speaks against "
+            f"it: {verdict.next_step}."
         )
     return (
         f"the largest loss ({first.total_s:.1f} s) looks like {first.cause}, which is "

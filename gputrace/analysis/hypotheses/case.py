@@ -175,8 +175,8 @@ class Case:
         cadence_ms = max(moved.cadence_s for moved in self.moved) * 1e3
         upto = "" if most is None else f": anything up to {gb(most)} fits"
         return Evidence(
-            f"ntt_kernels takes {ntt.median_ms:.0f} ms, too short for readings every {cadence_ms:.0f} ms to tell what it "
-            f"copies{upto}",
+            f"ntt_kernels takes {ntt.median_ms:.0f} ms, too short for readings every {cadence_ms:.0f} ms to tell what "
+            f"it copies{upto}",
             most,
             "bytes/s",
             False,
