@@ -12,8 +12,9 @@ from gputrace import schema
 from gputrace.errors import InputError
 from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats, bundled_formats
+from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.logs import LogSet, ReadLog, merge_logs, time_range
-from gputrace.ingest.marks import LogResult, read_log
+from gputrace.ingest.marks import read_log
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.recordings import (
     LOG_WRAPPER,

@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from gputrace.ingest.formats import Formats
-from gputrace.ingest.marks import LogResult, read_log
+from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.marks import read_log
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.rotation import Chained, rotated_sets
 from gputrace.ingest.stamps import Settled, settle
