@@ -17,7 +17,7 @@ from gputrace.trace import InputInfo, Quality
 # A log is another form of one already counted when most of its records are there.
 _SAME_LOG_SHARE = 0.5
 # A file that claims to be from before this was given its time by a packer, not when it was written.
-_OLDEST_FILE_NS = 946_684_800_000_000_000
+OLDEST_FILE_NS = 946_684_800_000_000_000
 
 
 @dataclass
@@ -147,7 +147,7 @@ def _reference_ns(one: LogSet, now_ns: int | None) -> int:
         written_ns = Path(one.pieces[-1].info.path).stat().st_mtime_ns
     except OSError:
         return now
-    return min(now, written_ns) if written_ns > _OLDEST_FILE_NS else now
+    return min(now, written_ns) if written_ns > OLDEST_FILE_NS else now
 
 
 def _coarse(sets: list[LogSet]) -> int:

@@ -28,7 +28,7 @@ _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partitio
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
 _PARSED_AT_ONCE = 30_000
-_SNIFFED_BYTES = 1 << 18
+SNIFFED_BYTES = 1 << 18
 # No prover runs for longer than three years: a larger offset is damage.
 _MOST_OFFSET_MS = 100_000_000_000
 
@@ -316,7 +316,7 @@ def _find_wrapper(chunks: Iterator[bytes], detect: Detect, result: LogResult) ->
     """Skips chunks, counting their lines, up to the one that tells the wrapper; that one and those after it."""
     for chunk in chunks:
         # Mostly, the first lines tell it.
-        result.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", _SNIFFED_BYTES) + 1], 1))
+        result.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", SNIFFED_BYTES) + 1], 1))
         if told:
             return chain([chunk], chunks)
         lines = _decode(chunk, result.lines + 1)

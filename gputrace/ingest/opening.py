@@ -16,6 +16,11 @@ CHUNK_BYTES = 8 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
+def is_packed(head: bytes) -> bool:
+    """Whether bytes that begin so are compressed."""
+    return head.startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
+
+
 class ByteSource:
     """One input, read once from front to back in chunks that end at a line end.
 
