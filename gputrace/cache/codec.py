@@ -52,6 +52,9 @@ def unpack(data: bytes) -> Any:
 def _plain(value: object, frames: list[bytes]) -> object:
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if isinstance(value, float):
+        # numpy's, which is a float.
+        return float(value)
     if isinstance(value, list):
         return [_plain(one, frames) for one in value]
     if isinstance(value, tuple) and type(value) is tuple:

@@ -46,7 +46,8 @@ class Run:
         """See `analysis.diagnose.diagnose`; `gap_ms` null: its own."""
         if self.key is None or self.store is None:
             return _diagnose(self.trace, gap_ms, scenarios)
-        name = f"diagnosis-{digest_of(self.key, gap_ms, scenarios)}"
+        asked = None if scenarios is None else [(one.name, _numbers(one)) for one in scenarios]
+        name = f"diagnosis-{digest_of(self.key, gap_ms, asked)}"
         if (kept := _kept(self.store, name, Diagnosis)) is not None:
             return kept
         diagnosis = _diagnose(self.trace, gap_ms, scenarios)
@@ -80,6 +81,10 @@ def read(request: Request, progress: Progress, store: Store | None) -> Run:
         return Run(trace)
     _keep(store, name, trace)
     return Run(trace, key, store)
+
+
+def _numbers(scenario: "Scenario") -> list[tuple[str, float]]:
+    return [(change.name, number) for change, number in scenario.parts]
 
 
 def _rebuilt(request: Request, progress: Progress, reader: CachedReader | None) -> Trace:

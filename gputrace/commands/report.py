@@ -78,7 +78,6 @@ def report(
     Each input is recognised by its content. The report goes to the terminal as well, unless one of the outputs is - :
     then only that goes to stdout.
     """
-    from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
     from gputrace.ingest.traces import TraceOptions
@@ -91,11 +90,15 @@ def report(
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     part = Selection(start, end, last, gpu, worker, job, regime, timezone)
     run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
+    arguments = sys.argv[1:]
     if redacted:
+        from gputrace.analysis.redaction import redact, redacted_arguments
+
         run = Run(redact(run.trace))
+        arguments = redacted_arguments(run.trace)
     with working("diagnosing"):
         diagnosis = run.diagnose(gap_ms)
     trace = run.trace
-    outputs.write(trace, diagnosis, provenance(redacted_arguments(trace) if redacted else sys.argv[1:]))
+    outputs.write(trace, diagnosis, provenance(arguments))
     if not outputs.to_stdout:
         sys.stdout.write(terminal_renderer(color, full).render(trace, diagnosis))
