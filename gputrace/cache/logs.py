@@ -17,6 +17,8 @@ from gputrace.ingest.reader import Reader
 LEAST_BYTES = 1 << 20
 # A log that has grown is told by how it begins.
 _HEAD_BYTES = 4096
+# Only what all of the first chunk tells of the wrapper holds for whatever comes later.
+RESUMED_BYTES = SNIFFED_BYTES + CHUNK_BYTES
 # So many of the logs that begin alike are compared with one that is read.
 _MOST_COMPARED = 4
 
@@ -70,8 +72,7 @@ class CachedReader(Reader):
         return log
 
     def _keep(self, name: str, content: Content, log: LogResult, damaged: str | None) -> None:
-        # A shorter log might be taken to have another wrapper than a longer one whose first chunk says more.
-        judged = content.size >= SNIFFED_BYTES + CHUNK_BYTES
+        judged = content.size >= RESUMED_BYTES
         bare = replace(log, wrapper=None, resume=log.resume if judged else None)
         wrapper = log.wrapper.name if log.wrapper else None
         self._store.put(name, pack(KeptLog(content.size, content.blocks, wrapper, bare, damaged)))

@@ -231,7 +231,6 @@ def read_log(
         parser.take(whole)
         if not last and countable:
             left = _bytes_of_last(chunk, end + 1 - first)
-            result.resume = None
             if left is not None and not joined.given_up:
                 result.resume = Resume(offset - left, result.lines, result.torn_repaired, result.torn_lost)
     result.marks, unknown = parser.marks()
