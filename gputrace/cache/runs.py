@@ -121,7 +121,7 @@ def _dated(content: Content) -> bool:
 
 def _key(request: Request, contents: Sequence[Content]) -> str:
     files = [(content.path, content.state.changed_ns, content.digest) for content in contents]
-    options = (request.timezone, request.trace_options, sorted((request.gpu_map or {}).items()))
+    options = (request.timezone, request.trace_options or TraceOptions(), sorted((request.gpu_map or {}).items()))
     return digest_of(code_version(), expand(request.paths), files, options)
 
 

@@ -39,6 +39,7 @@ def capture(tmp_path: Path) -> Path:
     log = copy / "prover.merged.gz"
     (copy / "prover.log").write_bytes(gzip.decompress(log.read_bytes()))
     log.unlink()
+    (copy / "prover.docker.json.gz").unlink()
     for file in copy.iterdir():
         os.utime(file, (1_790_000_000, 1_790_000_000))
     return copy
