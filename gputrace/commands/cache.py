@@ -8,7 +8,7 @@ import typer
 def cache_of_user(
     clear: Annotated[bool, typer.Option("--clear", help="throw all of it away")] = False,
 ) -> None:
-    """Show what is kept of logs and runs that were read, or throw it away.
+    """Show or throw away what is kept of earlier reading.
 
     A second report on the same inputs takes it from there. GPUTRACE_CACHE=DIR keeps it elsewhere, GPUTRACE_CACHE=off
     nowhere; GPUTRACE_CACHE_MAX_GB bounds it (2). It never has to be cleared: a changed file is read anew.
