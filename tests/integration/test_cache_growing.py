@@ -42,6 +42,7 @@ def grow(data: bytes, cuts: list[int], place: Path, chunk_bytes: int) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cached_logs, "LEAST_BYTES", 1)
         patch.setattr(cached_logs, "RESUMED_BYTES", 1)
+        patch.setattr(cached_logs, "_HEAD_BYTES", 8)
         patch.setattr(opening, "CHUNK_BYTES", chunk_bytes)
         for end in [*sorted(cuts), len(data)]:
             path.write_bytes(data[:end])
@@ -123,7 +124,7 @@ def test_parts_of_two_streams_across_the_seam(tmp_path: Path) -> None:
     lines += [f"2026-03-13T18:17:02.5Z stderr F {record}" for _ in range(1100)]
     lines += ["2026-03-13T18:17:03.5Z stdout F b", f"2026-03-13T18:17:03.5Z stderr F {record}"]
     data = "".join(f"{line}\n" for line in lines).encode()
-    width = len(lines[0]) + 1
-    for cut in (1203 * width, len(data) - 100):
-        grow(data, [cut], tmp_path, chunk_bytes=1 << 20)
+    for upto in (1202, 1204, 2000):
+        cut = len("".join(f"{line}\n" for line in lines[:upto]))
+        assert grow(data, [cut], tmp_path, chunk_bytes=1 << 20) == 1
         Store(tmp_path / "store").clear()
