@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gputrace.commands import compare, export, fleet, formats, live, record, report, simulate, what_if
+from gputrace.commands import cache, compare, export, fleet, formats, live, record, report, simulate, what_if
 from gputrace.commands.examples import GUIDE, epilog
 from gputrace.commands.usage import Commands, TyperUsageError, help_asked_for, usage_message
 from gputrace.errors import GputraceError
@@ -32,6 +32,7 @@ app.command("export", epilog=epilog("export"))(export.export_metrics)
 app.command("live", epilog=epilog("live"))(live.live_view)
 app.command("record", epilog=epilog("record"), context_settings={"allow_interspersed_args": False})(record.record_run)
 app.command("simulate", epilog=epilog("simulate"))(simulate.simulate_run)
+app.command("cache", epilog=epilog("cache"))(cache.cache_of_user)
 app.add_typer(formats.app, name="formats", epilog=epilog("formats"))
 
 

@@ -102,7 +102,7 @@ def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, 
     )
     parts: dict[int, dict[str, float]] = {}
     by_cause = inside.group_by("gap", "cause").agg(pl.col("lost_s").sum())
-    for gap, cause, seconds in by_cause.sort("gap", "lost_s", descending=[False, True]).iter_rows():
+    for gap, cause, seconds in by_cause.sort("gap", "lost_s", "cause", descending=[False, True, False]).iter_rows():
         parts.setdefault(gap, {})[cause] = seconds
     where = _first_of_most(inside.join(causes_frame, on=["gap", "cause"]), "phase", "call")
     length = pl.col("end_ns") - pl.col("start_ns")

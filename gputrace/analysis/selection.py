@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Regime
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.segments import windows
@@ -102,6 +101,9 @@ def _span(trace: Trace, selection: Selection) -> tuple[int, int] | None:
         return None
     start_ns, end_ns = begin_ns, stop_ns = _window(trace)
     if selection.regime is not None:
+        # Only a regime needs all of the analysis, which is slow to load.
+        from gputrace.analysis.diagnose import diagnose
+
         regime = _find_regime(diagnose(trace, scenarios=()).regimes, selection.regime)
         start_ns, end_ns = regime.start_ns, regime.end_ns
     if selection.end is not None:

@@ -8,6 +8,7 @@ import typer
 from gputrace.commands.options import (
     Color,
     Force,
+    NoCache,
     Timezone,
 )
 
@@ -36,6 +37,7 @@ def compare_runs(
     ] = None,
     color: Color = "auto",
     timezone: Timezone = None,
+    no_cache: NoCache = False,
     force: Force = False,
 ) -> None:
     """Say what changed between two runs, and how sure that is.
@@ -53,7 +55,7 @@ def compare_runs(
     parse_gates(fail_if or [])
     with reading() as progress:
         sides = [
-            load_run([first, *(more or [])], progress, timezone=timezone)
+            load_run([first, *(more or [])], progress, timezone=timezone, cache=not no_cache)
             for first, more in ((before, more_before), (after, more_after))
         ]
     with working("comparing"):

@@ -26,6 +26,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "gputrace record -o capture/ --journal cuzk",
     ),
     "simulate": ("gputrace simulate pageable -o capture/", "gputrace simulate my-run.toml -o capture/ --seed 7"),
+    "cache": ("gputrace cache", "gputrace cache --clear"),
     "formats": ("gputrace formats list", "gputrace formats check prover.log"),
     "formats list": ("gputrace formats list",),
     "formats check": ("gputrace formats check prover.log",),

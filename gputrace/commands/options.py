@@ -8,8 +8,8 @@ from gputrace.commands.completion import color_choices
 
 if TYPE_CHECKING:
     from gputrace.analysis.selection import Selection
+    from gputrace.cache.runs import Run
     from gputrace.ingest.traces import TraceOptions
-    from gputrace.trace import Trace
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help="logs, GPU traces, capture folders; - is stdin")]
 Timezone = Annotated[
@@ -19,6 +19,7 @@ GpuMap = Annotated[
     str | None, typer.Option(metavar="LOG:TRACE,...", help="which GPU of the trace each GPU of the log is")
 ]
 Full = Annotated[bool, typer.Option("--full", help="all of it: gaps, phases, bounds, every verdict's evidence")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="read and reckon anew; keep nothing for the next time")]
 Force = Annotated[bool, typer.Option("--force", help="overwrite files")]
 
 
@@ -56,20 +57,18 @@ InRegime = Annotated[
 
 
 def read_run(
-    inputs: list[str], part: "Selection", gpu_map: str | None, trace_options: "TraceOptions | None" = None
-) -> "Trace":
+    inputs: list[str],
+    part: "Selection",
+    gpu_map: str | None,
+    trace_options: "TraceOptions | None" = None,
+    cache: bool = True,
+) -> "Run":
     """The part of a run that is asked for, with progress on the terminal."""
     from gputrace.analysis.selection import select
-    from gputrace.loading import load
+    from gputrace.loading import load_whole
     from gputrace.progress import reading
     from gputrace.rebuild.gpus import parse_gpu_map
 
     with reading() as progress:
-        trace = load(
-            inputs,
-            progress=progress,
-            timezone=part.timezone,
-            trace_options=trace_options,
-            gpu_map=parse_gpu_map(gpu_map),
-        )
-    return select(trace, part)
+        run = load_whole(inputs, progress, part.timezone, trace_options, parse_gpu_map(gpu_map), cache=cache)
+    return run.part(select(run.trace, part), part)

@@ -14,6 +14,7 @@ from gputrace.commands.options import (
     Inputs,
     InRegime,
     LastSeconds,
+    NoCache,
     OfJob,
     OfWorker,
     OnGpu,
@@ -47,6 +48,7 @@ def report(
     timezone: Timezone = None,
     force: Force = False,
     gpu_map: GpuMap = None,
+    no_cache: NoCache = False,
     trace_start: Annotated[
         str | None, typer.Option(metavar="TIME", help="when a GPU trace without times began, as 2026-11-29T11:47:29Z")
     ] = None,
@@ -76,9 +78,8 @@ def report(
     Each input is recognised by its content. The report goes to the terminal as well, unless one of the outputs is - :
     then only that goes to stdout.
     """
-    from gputrace.analysis.diagnose import diagnose
-    from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
+    from gputrace.cache.runs import Run
     from gputrace.ingest.traces import TraceOptions
     from gputrace.progress import working
     from gputrace.render.output import Outputs, terminal_renderer
@@ -87,11 +88,17 @@ def report(
     outputs = Outputs(html, json, markdown, perfetto, tables, charts, calls=calls)
     outputs.check(force)
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
-    trace = read_run(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map, options)
+    part = Selection(start, end, last, gpu, worker, job, regime, timezone)
+    run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
+    arguments = sys.argv[1:]
     if redacted:
-        trace = redact(trace)
+        from gputrace.analysis.redaction import redact, redacted_arguments
+
+        run = Run(redact(run.trace))
+        arguments = redacted_arguments(run.trace)
     with working("diagnosing"):
-        diagnosis = diagnose(trace, gap_ms)
-    outputs.write(trace, diagnosis, provenance(redacted_arguments(trace) if redacted else sys.argv[1:]))
+        diagnosis = run.diagnose(gap_ms)
+    trace = run.trace
+    outputs.write(trace, diagnosis, provenance(arguments))
     if not outputs.to_stdout:
         sys.stdout.write(terminal_renderer(color, full).render(trace, diagnosis))

@@ -14,6 +14,7 @@ from gputrace.commands.options import (
     Inputs,
     InRegime,
     LastSeconds,
+    NoCache,
     OfJob,
     OfWorker,
     OnGpu,
@@ -42,6 +43,7 @@ def what_if(
     timezone: Timezone = None,
     force: Force = False,
     gpu_map: GpuMap = None,
+    no_cache: NoCache = False,
     start: FromTime = None,
     end: ToTime = None,
     last: LastSeconds = None,
@@ -56,7 +58,6 @@ def what_if(
     by the changes worth asking for. Changes: pinned-h2d, no-barrier, no-allocation-stall, no-release, workers=N,
     syntheses=N, prep-speed=X, pool-speed=X, upper-bound. --set adds to every scenario given, or makes one of its own.
     """
-    from gputrace.analysis.diagnose import diagnose
     from gputrace.analysis.pipeline.scenarios import asked_for
     from gputrace.analysis.selection import Selection
     from gputrace.progress import working
@@ -65,9 +66,10 @@ def what_if(
 
     check_targets([json], force)
     scenarios = asked_for(scenario or [], settings or [])
-    trace = read_run(inputs, Selection(start, end, last, gpu, worker, job, regime, timezone), gpu_map)
+    part = Selection(start, end, last, gpu, worker, job, regime, timezone)
+    run = read_run(inputs, part, gpu_map, cache=not no_cache)
     with working("replaying the run"):
-        diagnosis = diagnose(trace, scenarios=scenarios)
+        trace, diagnosis = run.trace, run.diagnose(scenarios=scenarios)
     if json is not None:
         write(json, WhatIfJsonRenderer().render(trace, diagnosis))
     if json != "-":

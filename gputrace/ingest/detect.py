@@ -28,7 +28,7 @@ def wrapper_of(lines: pl.DataFrame, formats: Formats) -> tuple[WrapperFormat | N
 
 def _judge(told: pl.DataFrame, formats: Formats) -> tuple[WrapperFormat | None, bool]:
     def records(wrapper: WrapperFormat | None) -> int:
-        inner = unwrap(join_parts(told, wrapper)[0], wrapper).with_columns(pl.lit(False).alias("repaired"))
+        inner = unwrap(join_parts(told, wrapper).lines, wrapper).with_columns(pl.lit(False).alias("repaired"))
         torn = inner.filter(pl.col("text").str.starts_with("TIMELINE,") & pl.col("line").is_in(find_torn(inner)))
         return parse_lines(inner, formats)[0].height + torn.height
 

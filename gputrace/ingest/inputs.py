@@ -10,11 +10,12 @@ import polars as pl
 
 from gputrace import schema
 from gputrace.errors import InputError
-from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats, bundled_formats
+from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.logs import LogSet, ReadLog, merge_logs, time_range
-from gputrace.ingest.marks import LogResult, read_log
+from gputrace.ingest.marks import read_log
 from gputrace.ingest.opening import ByteSource
+from gputrace.ingest.reader import Reader
 from gputrace.ingest.recordings import (
     LOG_WRAPPER,
     RecordedLog,
@@ -83,11 +84,12 @@ def ingest(
     timezone: str | None = None,
     trace_options: TraceOptions | None = None,
     now_ns: int | None = None,
+    reader: Reader | None = None,
 ) -> Ingested:
     """Reads all inputs. Raises `InputError` where an input that was named itself cannot be used.
 
     `timezone` is the zone of times written without one; `trace_options` what is said about GPU traces; `now_ns`
-    what no log is later than (null: the time at which it was written, or now).
+    what no log is later than (null: the time at which it was written, or now); `reader` reads files (null: anew).
     """
     check_timezone(timezone)
     formats = bundled_formats()
@@ -102,7 +104,7 @@ def ingest(
             _read_recording(recording, formats, result, logs, traces, hosts, names, progress)
             continue
         try:
-            _read_one(path, named, formats, result, logs, traces, options, names, progress)
+            _read_one(path, named, formats, result, logs, traces, options, names, progress, reader or Reader())
         except InputError as error:
             if named:
                 raise
@@ -172,8 +174,9 @@ def _read_one(
     options: TraceOptions,
     names: dict[int, str],
     progress: Progress,
+    reader: Reader,
 ) -> None:
-    source = ByteSource(path)
+    source = reader.open(path)
     head = source.head()
     if not head:
         raise InputError(f"{path}: {source.damaged or 'the file is empty'}")
@@ -188,9 +191,7 @@ def _read_one(
         if name := _gpu_name(metadata):
             names[0] = name
     else:
-        log = read_log(
-            source, None, formats, lambda size: progress(path, size), lambda lines: wrapper_of(lines, formats)
-        )
+        log = reader.read_log(source, formats, lambda size: progress(path, size))
         if log.marks.is_empty() and "\0" in text:
             raise InputError(
                 f"{path}: not a log and not a GPU trace (binary data); `gputrace formats list` shows what is read"

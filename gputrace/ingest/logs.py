@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 
 from gputrace.ingest.formats import Formats
-from gputrace.ingest.marks import LogResult, read_log
+from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.marks import read_log
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.rotation import Chained, rotated_sets
 from gputrace.ingest.stamps import Settled, settle
@@ -16,7 +17,7 @@ from gputrace.trace import InputInfo, Quality
 # A log is another form of one already counted when most of its records are there.
 _SAME_LOG_SHARE = 0.5
 # A file that claims to be from before this was given its time by a packer, not when it was written.
-_OLDEST_FILE_NS = 946_684_800_000_000_000
+OLDEST_FILE_NS = 946_684_800_000_000_000
 
 
 @dataclass
@@ -146,7 +147,7 @@ def _reference_ns(one: LogSet, now_ns: int | None) -> int:
         written_ns = Path(one.pieces[-1].info.path).stat().st_mtime_ns
     except OSError:
         return now
-    return min(now, written_ns) if written_ns > _OLDEST_FILE_NS else now
+    return min(now, written_ns) if written_ns > OLDEST_FILE_NS else now
 
 
 def _coarse(sets: list[LogSet]) -> int:

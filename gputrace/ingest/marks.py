@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import chain
 from typing import Protocol
 
@@ -10,6 +10,7 @@ import polars as pl
 
 from gputrace import schema
 from gputrace.ingest.formats import EventRule, Formats, RecordFormat, WrapperFormat
+from gputrace.ingest.log_result import NAMED_LINES, LogResult, Resume, put_after
 from gputrace.ingest.torn import LineAt, find_torn, stitch
 from gputrace.ingest.wrappers import (
     export_to_json,
@@ -27,8 +28,7 @@ _WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partitio
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
 _PARSED_AT_ONCE = 30_000
-_UNRECOGNISED_NAMED = 20
-_SNIFFED_BYTES = 1 << 18
+SNIFFED_BYTES = 1 << 18
 # No prover runs for longer than three years: a larger offset is damage.
 _MOST_OFFSET_MS = 100_000_000_000
 
@@ -42,24 +42,6 @@ class LogSource(Protocol):
 
 # The wrapper of some lines (line, raw), or that no line among them tells it.
 Detect = Callable[[pl.DataFrame], tuple[WrapperFormat | None, bool]]
-
-
-@dataclass
-class LogResult:
-    """What one log gave: its marks and the counts of what was not understood.
-
-    `arrival_ns` of the marks is the stamp as it stands (see `stamps.settle`). `open_end` is true where the log does
-    not end with a line's end, or in the first part of a line that the collector cut.
-    """
-
-    marks: pl.DataFrame
-    wrapper: WrapperFormat | None = None
-    open_end: bool = False
-    lines: int = 0
-    torn_repaired: int = 0
-    torn_lost: int = 0
-    unrecognised: int = 0
-    unrecognised_lines: list[int] = field(default_factory=list)
 
 
 def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Expr | None) -> pl.Expr:
@@ -179,6 +161,8 @@ def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, li
 
 def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
     """Lines of a chunk: line, raw. Bytes that are not UTF-8 become U+FFFD."""
+    if not chunk:
+        return pl.DataFrame(schema={"line": pl.UInt32, "raw": pl.String})
     try:
         frame = pl.read_lines(chunk, name="raw")
     except pl.exceptions.ComputeError:
@@ -192,24 +176,35 @@ def read_log(
     formats: Formats,
     progress: Callable[[int], None] = lambda _: None,
     detect: Detect | None = None,
+    before: LogResult | None = None,
 ) -> LogResult:
     """All marks of one log, in its order. Memory is bounded by one chunk and by the lines of interest.
 
-    With `detect`, the wrapper is told from the first chunk in which something tells it.
+    With `detect`, the wrapper is told from the first chunk in which something tells it. With `before`, what was read
+    of the same log when it was shorter, `source` begins at its `resume`, and the result is that of the whole log.
     """
     result = LogResult(schema.MARKS.empty(), wrapper)
+    offset = 0
+    if before is not None and (resume := before.resume) is not None:
+        result.lines, offset = resume.lines, resume.offset
+        result.torn_repaired, result.torn_lost = resume.torn_repaired, resume.torn_lost
     chunks = _counted(source.chunks(), progress, result)
     if detect is not None:
         chunks = _find_wrapper(chunks, detect, result)
         wrapper = result.wrapper
+    # Bytes can be counted where every chunk is seen as it was read.
+    countable = result.lines == 0 or before is not None
     if wrapper is not None and wrapper.layout == "export":
         chunks, wrapper = export_to_json(chunks, wrapper), json_twin(wrapper)
+        countable = False
     pattern = raw_pattern(needles_of(formats), wrapper)
     parser = _Parser(formats)
     carried = b""
     for chunk, last in _with_last(chunks):
         physical = _decode(carried + chunk, result.lines + 1)
-        frame, unfinished = join_parts(physical, wrapper)
+        offset += len(chunk)
+        joined = join_parts(physical, wrapper)
+        frame = joined.lines
         wanted = pl.col("raw").str.contains(pattern)
         if "joined" in frame.columns:
             wanted = wanted | pl.col("joined").str.contains(pattern).fill_null(False)
@@ -218,13 +213,11 @@ def read_log(
         carried = b""
         end = int(physical["line"][-1]) if physical.height else result.lines
         first = end + 1
-        if last and unfinished is not None:
-            result.open_end = True
-        elif unfinished is not None:
-            first = unfinished
-        if not last and torn and end - torn[-1] < _TORN_REACH_LINES:
-            # The record's other pieces may be in the next chunk: leave it, and all after it, for then.
-            first = min(first, _first_of_cluster(torn, end))
+        if last:
+            result.open_end = result.open_end or joined.unfinished is not None
+        else:
+            # What may go on in the next chunk is left for then, and all after it.
+            first = _settled_before(frame, torn, joined.unfinished or first)
         if first <= end:
             rest = physical.filter(pl.col("line") >= first)
             carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
@@ -236,10 +229,41 @@ def read_log(
         if torn:
             whole = _repair(frame, whole, torn, wrapper, result)
         parser.take(whole)
+        if not last and countable:
+            left = _bytes_of_last(chunk, end + 1 - first)
+            if left is not None and not joined.given_up:
+                result.resume = Resume(offset - left, result.lines, result.torn_repaired, result.torn_lost)
     result.marks, unknown = parser.marks()
+    unknown.sort()
     result.unrecognised = len(unknown)
-    result.unrecognised_lines = unknown[:_UNRECOGNISED_NAMED]
-    return result
+    result.unrecognised_lines = unknown[:NAMED_LINES]
+    if (resume := result.resume) is not None:
+        known = [line for line in unknown if line <= resume.lines]
+        told = tuple(known[:NAMED_LINES])
+        result.resume = replace(resume, unrecognised=len(known), unrecognised_lines=told)
+    return result if before is None else put_after(before, result)
+
+
+def _settled_before(frame: pl.DataFrame, torn: list[int], first: int) -> int:
+    """The line before which nothing depends on lines from `first` on: neither a torn record nor a line in parts."""
+    while True:
+        settled = _first_of_cluster([line for line in torn if line < first], first)
+        if "until" in frame.columns:
+            across = frame.filter((pl.col("line") < settled) & (pl.col("until") >= settled))["line"]
+            settled = min([settled, *across.to_list()])
+        if settled == first:
+            return first
+        first = settled
+
+
+def _bytes_of_last(chunk: bytes, lines: int) -> int | None:
+    """How many bytes the last lines of a chunk are; null where it has not so many."""
+    at = len(chunk)
+    for _ in range(lines):
+        if at <= 0:
+            return None
+        at = chunk.rfind(b"\n", 0, at - 1) + 1
+    return len(chunk) - at
 
 
 class _Parser:
@@ -291,7 +315,7 @@ def _find_wrapper(chunks: Iterator[bytes], detect: Detect, result: LogResult) ->
     """Skips chunks, counting their lines, up to the one that tells the wrapper; that one and those after it."""
     for chunk in chunks:
         # Mostly, the first lines tell it.
-        result.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", _SNIFFED_BYTES) + 1], 1))
+        result.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", SNIFFED_BYTES) + 1], 1))
         if told:
             return chain([chunk], chunks)
         lines = _decode(chunk, result.lines + 1)
@@ -302,24 +326,27 @@ def _find_wrapper(chunks: Iterator[bytes], detect: Detect, result: LogResult) ->
     return iter(())
 
 
-def _first_of_cluster(torn: list[int], end: int) -> int:
-    """The first torn line of those that lie close to the chunk's end, each within reach of the next."""
-    first = end
+def _first_of_cluster(torn: list[int], first: int) -> int:
+    """The first torn line of those that lie close before `first`, each within reach of the next; `first` if none."""
     for line in reversed(torn):
-        if first - line >= _TORN_REACH_LINES:
+        if first - line > _TORN_REACH_LINES:
             break
         first = line
     return first
 
 
 def _with_last(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    previous: bytes | None = None
+    """The chunks, and at last, marked, what is behind the last line's end: mostly nothing."""
     for chunk in chunks:
-        if previous is not None:
-            yield previous, False
-        previous = chunk
-    if previous is not None:
-        yield previous, True
+        cut = chunk.rfind(b"\n") + 1
+        if cut < len(chunk):
+            # Only the last chunk has no line's end at its end.
+            if cut:
+                yield chunk[:cut], False
+            yield chunk[cut:], True
+            return
+        yield chunk, False
+    yield b"", True
 
 
 def _repair(

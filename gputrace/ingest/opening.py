@@ -16,14 +16,21 @@ CHUNK_BYTES = 8 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
+def is_packed(head: bytes) -> bool:
+    """Whether bytes that begin so are compressed."""
+    return head.startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
+
+
 class ByteSource:
     """One input, read once from front to back in chunks that end at a line end.
 
     `damaged` holds what is wrong with a source that broke off (a truncated gzip); what came before is still given.
+    Of a file only the bytes from `begin` up to `end` may be asked for; from a `begin` on nothing is unpacked.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, begin: int = 0, end: int | None = None) -> None:
         self.path = path
+        self._begin, self._end = begin, end
         self.damaged: str | None = None
         self._head = b""
         self._stream = self._open()
@@ -34,6 +41,12 @@ class ByteSource:
         except OSError as error:
             near = near_path(self.path) if isinstance(error, FileNotFoundError) else ""
             raise InputError(f"{self.path}: cannot be opened: {error.strerror}{near}") from error
+        if self._begin:
+            raw.seek(self._begin)
+        if self._end is not None:
+            raw = cast("IO[bytes]", _Limited(raw, self._end - self._begin))
+        if self._begin:
+            return raw
         magic = raw.read(4)
         stream = cast("IO[bytes]", _Rejoined(magic, raw))
         if magic.startswith(_GZIP_MAGIC):
@@ -91,6 +104,18 @@ def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
         while (piece := coming.result()) is not None:
             coming = pool.submit(next, pieces, None)
             yield piece
+
+
+class _Limited:
+    """The first bytes of a stream."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        self._stream, self._left = stream, size
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        return data
 
 
 class _Rejoined:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from gputrace.ingest.formats import WrapperFormat
-from gputrace.ingest.marks import LogResult, LogSource
+from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.marks import LogSource
 from gputrace.ingest.wrappers import unwrap
 
 # Threads print slightly out of order, and stamps may be whole seconds.

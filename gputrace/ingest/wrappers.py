@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import polars as pl
 
@@ -129,14 +130,22 @@ def literal(text: str) -> str:
     return "".join(f"\\{char}" if char in r"\.+*?()|[]{}^$" else char for char in text)
 
 
-def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> tuple[pl.DataFrame, int | None]:
-    """Long lines that the collector cut, put together; and where one begins whose end has not come (null: none).
+class Joined(NamedTuple):
+    """Lines put together; where one begins whose end has not come (null: none), and whether one was given up."""
 
-    Before: line, raw. After: line, raw, joined: a row a whole line, with the number of its first part; `joined` is
-    null where nothing was cut. A part goes on in the next line of its stream.
+    lines: pl.DataFrame
+    unfinished: int | None = None
+    given_up: bool = False
+
+
+def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> Joined:
+    """Long lines that the collector cut, put together.
+
+    Before: line, raw. After: line, raw, joined, until: a row a whole line, with the numbers of its first and last
+    part; `joined` and `until` are null where nothing was cut. A part goes on in the next line of its stream.
     """
     if wrapper is None or wrapper.part_pattern is None or lines.is_empty():
-        return lines, None
+        return Joined(lines)
     raw, pattern = pl.col("raw"), wrapper.part_pattern
     if wrapper.layout == "json":
         # Nearly every text ends in \n: searching it is faster than the pattern, which tells it from a backslash and n.
@@ -147,7 +156,7 @@ def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> tuple[pl.D
     else:
         part = lines["raw"].str.contains(pattern)
     if not part.any():
-        return lines, None
+        return Joined(lines)
     fields = _fields(wrapper)
     marked = lines.select(
         "line",
@@ -160,7 +169,9 @@ def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> tuple[pl.D
         pl.when(~pl.col("goes_on")).then("line").forward_fill().over("stream").alias("first"),
     )
     several = marked.filter(pl.col("part") | pl.col("goes_on"))
-    joined = several.group_by("first", maintain_order=True).agg(pl.col("text").str.join("").alias("joined"))
+    joined = several.group_by("first", maintain_order=True).agg(
+        pl.col("text").str.join("").alias("joined"), pl.col("line").last().alias("until")
+    )
     whole = (
         marked.filter(~pl.col("goes_on"))
         .select("line", "raw")
@@ -168,8 +179,10 @@ def join_parts(lines: pl.DataFrame, wrapper: WrapperFormat | None) -> tuple[pl.D
     )
     last = lines["line"][-1]
     ends = marked.group_by("stream").agg(pl.col("part").last(), pl.col("first").last())
-    unfinished = ends.filter(pl.col("part") & (pl.lit(last) - pl.col("first") < _PARTS_REACH_LINES))
-    return whole, None if unfinished.is_empty() else int(unfinished["first"].min())  # type: ignore[arg-type]
+    open_ends = ends.filter("part")["first"]
+    unfinished = open_ends.filter(last - open_ends.cast(pl.Int64) < _PARTS_REACH_LINES)
+    begun = None if unfinished.is_empty() else int(unfinished.min())  # type: ignore[arg-type]
+    return Joined(whole, begun, len(unfinished) < len(open_ends))
 
 
 # --- journald's export format --------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gputrace.analysis.compare.per_call import ACCOUNT, LOST, per_call
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.trace import Trace
 
@@ -113,6 +112,8 @@ def _calls_list(trace: Trace, diagnosis: Diagnosis) -> list[dict[str, Any]]:
             own[name]["duration_ms"] = (own[name]["duration_ms"] or 0) + (duration_ms or 0)
         else:
             own[name] = {"start_ns": start_ns, "end_ns": end_ns, "duration_ms": duration_ms}
+    from gputrace.analysis.compare.per_call import ACCOUNT, LOST, per_call
+
     accounts = {row["call"]: row for row in per_call(trace, diagnosis).iter_rows(named=True)}
     listed = []
     for row in trace.calls_in_focus.sort("call").select(_CALL_COLUMNS).iter_rows(named=True):

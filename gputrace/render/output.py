@@ -6,18 +6,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.errors import InputError, UsageError
 from gputrace.nearest import near_path
 from gputrace.printable import printable
 from gputrace.render.base import FileRenderer, FolderRenderer, Renderer
-from gputrace.render.compare_text import CompareTextRenderer
-from gputrace.render.fleet_text import FleetTextRenderer
 from gputrace.render.provenance import Provenance
 from gputrace.render.screen import screen_of
 from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 from gputrace.trace import Trace
+
+if TYPE_CHECKING:
+    from gputrace.render.compare_text import CompareTextRenderer
+    from gputrace.render.fleet_text import FleetTextRenderer
 
 
 def check_targets(targets: Iterable[str | None], force: bool, folders: Iterable[str | None] = ()) -> None:
@@ -182,13 +185,17 @@ def terminal_what_if_renderer(color: str = "auto") -> WhatIfTextRenderer:
     return WhatIfTextRenderer(screen.width, screen.colors, screen.ascii)
 
 
-def compare_terminal_renderer(color: str = "auto") -> CompareTextRenderer:
+def compare_terminal_renderer(color: str = "auto") -> "CompareTextRenderer":
     """The same for a comparison."""
+    from gputrace.render.compare_text import CompareTextRenderer
+
     screen = screen_of(color=color)
     return CompareTextRenderer(screen.width, screen.colors, screen.ascii)
 
 
-def fleet_terminal_renderer(color: str = "auto") -> FleetTextRenderer:
+def fleet_terminal_renderer(color: str = "auto") -> "FleetTextRenderer":
     """The same for a fleet."""
+    from gputrace.render.fleet_text import FleetTextRenderer
+
     screen = screen_of(color=color)
     return FleetTextRenderer(screen.width, screen.colors, screen.ascii)

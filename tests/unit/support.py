@@ -8,7 +8,8 @@ import polars as pl
 
 from gputrace import schema
 from gputrace.ingest.formats import bundled_formats
-from gputrace.ingest.marks import LogResult, parse_lines, read_log
+from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.marks import parse_lines, read_log
 from gputrace.ingest.opening import ByteSource
 from gputrace.rebuild.sequence import Sequence as MarkSequence
 from gputrace.rebuild.sequence import to_sequence

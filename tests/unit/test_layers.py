@@ -17,7 +17,7 @@ LAYERS = (
     ("ingest", "sampler"),
     ("rebuild",),
     ("analysis", "simulate"),
-    ("render", "live", "fleet"),
+    ("render", "live", "fleet", "cache"),
     ("loading", "api", "progress", "commands", "cli", "__main__", ""),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

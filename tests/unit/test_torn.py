@@ -16,7 +16,8 @@ from polars.testing import assert_frame_equal
 
 from gputrace.ingest import opening
 from gputrace.ingest.formats import bundled_formats
-from gputrace.ingest.marks import LogResult, read_log
+from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.marks import read_log
 from gputrace.ingest.opening import ByteSource
 from tests.unit.support import read_text, said
 

@@ -15,7 +15,7 @@ from gputrace.errors import InputError, UsageError
 from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import TIME_FORMS, WrapperFormat, bundled_formats, load_format
 from gputrace.ingest.inputs import ingest
-from gputrace.ingest.marks import LogResult
+from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.rotation import Chained, rotated_sets
 from gputrace.ingest.stamps import check_timezone, settle, stamp_ns
 from gputrace.ingest.wrappers import export_to_json, join_parts, json_twin, unwrap
@@ -148,7 +148,7 @@ def test_parts_are_joined_whatever_comes_between(
     while any(waiting.values()):
         stream = data.draw(st.sampled_from([s for s in waiting if waiting[s]]))
         written.append(waiting[stream].pop(0))
-    whole, unfinished = join_parts(raw_lines(*written), WRAPPERS[name])
+    whole, unfinished, _ = join_parts(raw_lines(*written), WRAPPERS[name])
     inner = unwrap(whole, WRAPPERS[name])
     assert unfinished is None
     for stream, texts in said.items():
@@ -158,7 +158,7 @@ def test_parts_are_joined_whatever_comes_between(
 
 def test_a_part_without_its_end_is_left_for_the_next_chunk() -> None:
     lines = [*cri_parts("stdout", "whole", 99), *cri_parts("stderr", "abcdef", 2)[:2], *cri_parts("stdout", "x", 9)]
-    _, unfinished = join_parts(raw_lines(*lines), WRAPPERS["cri"])
+    _, unfinished, _ = join_parts(raw_lines(*lines), WRAPPERS["cri"])
     assert unfinished == 2
 
 

@@ -1,0 +1,147 @@
+"""Runs read and diagnosed once: the trace and the diagnosis of the same inputs under the same options are kept."""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.cache.codec import UnreadableError, pack, unpack
+from gputrace.cache.content import Content, Contents, digest_of
+from gputrace.cache.logs import CachedReader
+from gputrace.cache.store import Store
+from gputrace.cache.version import code_version
+from gputrace.ingest.inputs import Progress, expand, ingest
+from gputrace.ingest.logs import OLDEST_FILE_NS
+from gputrace.ingest.traces import TraceOptions
+from gputrace.trace import Trace
+
+if TYPE_CHECKING:
+    from gputrace.analysis.pipeline.scenarios import Scenario
+
+Value = TypeVar("Value", Trace, Diagnosis)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be read, and everything said about how."""
+
+    paths: Sequence[str]
+    timezone: str | None = None
+    trace_options: TraceOptions | None = None
+    gpu_map: dict[int, int] | None = None
+
+
+@dataclass
+class Run:
+    """A run as it was read. `key` tells it from all others; null where nothing is kept of it."""
+
+    trace: Trace
+    key: str | None = None
+    store: Store | None = None
+
+    def diagnose(self, gap_ms: float | None = None, scenarios: "Sequence[Scenario] | None" = None) -> Diagnosis:
+        """See `analysis.diagnose.diagnose`; `gap_ms` null: its own."""
+        if self.key is None or self.store is None:
+            return _diagnose(self.trace, gap_ms, scenarios)
+        asked = None if scenarios is None else [(one.name, _numbers(one)) for one in scenarios]
+        name = f"diagnosis-{digest_of(self.key, gap_ms, asked)}"
+        if (kept := _kept(self.store, name, Diagnosis)) is not None:
+            return kept
+        diagnosis = _diagnose(self.trace, gap_ms, scenarios)
+        _keep(self.store, name, diagnosis)
+        return diagnosis
+
+    def part(self, trace: Trace, selection: object) -> "Run":
+        """A part of the run, chosen by `selection`."""
+        if trace is self.trace or self.key is None:
+            return Run(trace, self.key, self.store)
+        return Run(trace, digest_of(self.key, selection), self.store)
+
+
+def read(request: Request, progress: Progress, store: Store | None) -> Run:
+    """The run that the inputs are; from the store, where it is there.
+
+    Raises as `ingest` and `rebuild` do.
+    """
+    if store is None:
+        return Run(_rebuilt(request, progress, None))
+    contents = Contents(store)
+    files = _files(request.paths)
+    told = [contents.of(file) for file in files] if files is not None else []
+    known = [content for content in told if content is not None]
+    key = _key(request, known) if known and len(known) == len(told) and all(map(_dated, known)) else None
+    name = f"trace-{key}"
+    if key is not None and (kept := _kept(store, name, Trace)) is not None:
+        return Run(kept, key, store)
+    trace = _rebuilt(request, progress, CachedReader(store, contents))
+    if key is None or _files(request.paths) != files or not all(content.still() for content in known):
+        return Run(trace)
+    _keep(store, name, trace)
+    return Run(trace, key, store)
+
+
+def _numbers(scenario: "Scenario") -> list[tuple[str, float]]:
+    return [(change.name, number) for change, number in scenario.parts]
+
+
+def _rebuilt(request: Request, progress: Progress, reader: CachedReader | None) -> Trace:
+    # Not loaded where a kept trace is there: it needs the numerical libraries.
+    from gputrace.rebuild.rebuild import rebuild
+
+    options = {"timezone": request.timezone, "trace_options": request.trace_options, "reader": reader}
+    return rebuild(ingest(request.paths, progress, **options), request.gpu_map)  # type: ignore[arg-type]
+
+
+def _diagnose(trace: Trace, gap_ms: float | None, scenarios: "Sequence[Scenario] | None") -> Diagnosis:
+    from gputrace.analysis.diagnose import DEFAULT_GAP_MS, diagnose
+
+    return diagnose(trace, DEFAULT_GAP_MS if gap_ms is None else gap_ms, scenarios=scenarios)
+
+
+def _files(paths: Sequence[str]) -> list[str] | None:
+    """Every file that is read for `paths`; None where one is no file (stdin, or a name that is not there)."""
+    files: list[str] = []
+    for path, _ in expand(paths):
+        if path == "-":
+            return None
+        if Path(path).is_dir():
+            files.extend(sorted(str(Path(at, name)) for at, _, names in os.walk(path) for name in names))
+        else:
+            files.append(path)
+    return files
+
+
+def _dated(content: Content) -> bool:
+    """Whether what is made of the file depends on its own date only, and not on the present time."""
+    return OLDEST_FILE_NS < content.state.changed_ns <= time.time_ns()
+
+
+def _key(request: Request, contents: Sequence[Content]) -> str:
+    files = [(content.path, content.state.changed_ns, content.digest) for content in contents]
+    options = (request.timezone, request.trace_options or TraceOptions(), sorted((request.gpu_map or {}).items()))
+    return digest_of(code_version(), expand(request.paths), files, options)
+
+
+def _kept(store: Store, name: str, kind: type[Value]) -> Value | None:
+    if (data := store.get(name)) is None:
+        return None
+    try:
+        value = unpack(data)
+    except UnreadableError:
+        value = None
+    if not isinstance(value, kind):
+        store.discard(name)
+        return None
+    return value
+
+
+def _keep(store: Store, name: str, value: Trace | Diagnosis) -> None:
+    try:
+        data = pack(value)
+    except UnreadableError:
+        # A value of a kind that is not written: reckoned anew every time.
+        return
+    store.put(name, data)

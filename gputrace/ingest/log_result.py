@@ -1,0 +1,64 @@
+"""What one log gave, and how what was read of a log that has grown since is used again."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from gputrace.ingest.formats import WrapperFormat
+
+# So many of the lines that were not understood are named.
+NAMED_LINES = 20
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where reading can begin again when a log has grown: what was read of the `lines` before byte `offset` stands,
+    whatever comes after. The counts are of those lines; so are the marks up to that line.
+    """
+
+    offset: int
+    lines: int
+    torn_repaired: int
+    torn_lost: int
+    unrecognised: int = 0
+    unrecognised_lines: tuple[int, ...] = ()
+
+
+@dataclass
+class LogResult:
+    """What one log gave: its marks and the counts of what was not understood.
+
+    `arrival_ns` of the marks is the stamp as it stands (see `stamps.settle`). `open_end` is true where the log does
+    not end with a line's end, or in the first part of a line that the collector cut. `resume` is null where a longer
+    log has to be read from its start.
+    """
+
+    marks: pl.DataFrame
+    wrapper: WrapperFormat | None = None
+    open_end: bool = False
+    lines: int = 0
+    torn_repaired: int = 0
+    torn_lost: int = 0
+    unrecognised: int = 0
+    unrecognised_lines: list[int] = field(default_factory=list)
+    resume: Resume | None = None
+
+
+def put_after(before: LogResult, result: LogResult) -> LogResult:
+    """The result of a whole log, from what was known before its resume and what was read from there."""
+    resume = before.resume
+    assert resume is not None
+
+    def named(lines: Iterable[int]) -> list[int]:
+        return [*resume.unrecognised_lines, *lines][:NAMED_LINES]
+
+    result.marks = pl.concat([before.marks.filter(pl.col("line") <= resume.lines), result.marks])
+    result.unrecognised += resume.unrecognised
+    result.unrecognised_lines = named(result.unrecognised_lines)
+    if (later := result.resume) is not None:
+        told = tuple(named(later.unrecognised_lines))
+        result.resume = replace(later, unrecognised=later.unrecognised + resume.unrecognised, unrecognised_lines=told)
+    else:
+        result.resume = resume
+    return result
