@@ -35,6 +35,8 @@ IMAGES = ROOT / "docs" / "images"
 SAMPLE = "sample_logs/h200-pageable"
 # The part of the terminal's report that fits a screen.
 _LINES = 46
+# While a timeline moves it is drawn coarsely; this long after that it is not.
+_RESTED_MS = 1500
 _LIVE_AT_S = 40.0
 # What browsers leave around a printed page.
 _MARGINS: PdfMargins = {"top": "10mm", "bottom": "10mm", "left": "10mm", "right": "10mm"}
@@ -89,6 +91,7 @@ def _shot(browser: Browser, report: Path, options: dict[str, Any], part: str | N
     page = context.new_page()
     page.goto(report.as_uri())
     page.evaluate("gputrace.ready")
+    page.wait_for_timeout(_RESTED_MS)
     taken = page.screenshot() if part is None else page.locator(part).screenshot()
     context.close()
     return taken
