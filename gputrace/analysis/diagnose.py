@@ -174,7 +174,9 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
 
 
 def _variations(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> tuple[Variation, ...]:
-    """The main cause, and whether there is one, with every threshold halved and doubled."""
+    """The main cause, and whether there is one, with every threshold halved and doubled; of no GPU's time: none."""
+    if not diagnosis.gpus:
+        return ()
     chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
     found = []
     for (name, value), varied in limits.variations().items():
