@@ -7,8 +7,6 @@ from gputrace.fleet.result import LOST, RATE, DeployChange, Fleet, Outlier, Tren
 from gputrace.fleet.statistics import Estimated
 from gputrace.render import units
 
-UNDETERMINED = "undetermined"
-
 
 def measure_name(measure: str) -> str:
     """A measure in words; a cause is its own name."""
