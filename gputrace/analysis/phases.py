@@ -231,13 +231,13 @@ def _drivers(own: pl.DataFrame, context: pl.DataFrame) -> tuple[Driver, ...]:
         if pair.height < MIN_CALLS or pair[name].n_unique() < 2 or pair["duration_ms"].n_unique() < 2:
             continue
         rank = float(pair.select(pl.corr("duration_ms", name, method="spearman")).item())
-        p_value = _p_value(rank, pair.height)
-        if p_value < _DRIVER_P_VALUE:
-            found.append(Driver(name, rank, p_value, pair.height))
+        chance = p_value(rank, pair.height)
+        if chance < _DRIVER_P_VALUE:
+            found.append(Driver(name, rank, chance, pair.height))
     return tuple(sorted(found, key=lambda driver: -abs(driver.spearman)))
 
 
-def _p_value(rank: float, n: int) -> float:
+def p_value(rank: float, n: int) -> float:
     """Two-sided p of a Spearman correlation, by Student's t with n-2 degrees of freedom."""
     t = abs(rank) * np.sqrt((n - 2) / max(1e-12, 1.0 - rank * rank))
     return float(2.0 * stdtr(n - 2, -t))
