@@ -18,6 +18,7 @@ from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
+_EVER = (-(1 << 62), 1 << 62)
 # The states and causes of a chapter are kept as so many stretches of equal length.
 _STRETCHES = 48
 
@@ -80,6 +81,7 @@ class Judged:
 def judge(trace: Trace, cut: Cut | None, begins: Begins, gap_ms: float) -> Judged:
     """Judges the calls of `trace` that belong to the chapter; `cut` null: all that it holds, which has no log."""
     own, ends = (trace, begins) if cut is None else own_part(trace, cut, begins)
+    syntheses = own.syntheses if cut is None else trace.syntheses.filter(_begun_in(cut, own))
     diagnosis, tried = examine(own, gap_ms)
     told = own.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
     spans = windows(own).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
@@ -93,7 +95,7 @@ def judge(trace: Trace, cut: Cut | None, begins: Begins, gap_ms: float) -> Judge
         ),
         tried=tried,
         phases=phase_spreads(own, diagnosis),
-        jobs=job_parts(own),
+        jobs=job_parts(replace(own, syntheses=syntheses)),
         unlocks=told.agg(
             pl.len().alias("calls"),
             pl.col("unlock_ns").min().alias("first_ns"),
@@ -131,8 +133,9 @@ def own_part(trace: Trace, cut: Cut, begins: Begins) -> tuple[Trace, Begins]:
     }
     last = timed.group_by("gpu", "restart").agg(pl.col("unlock_ns").max()).sort("restart")
     given_back |= {gpu: GivenBack(run, at_ns) for gpu, run, at_ns in last.iter_rows()}
-    start_ns = min([*goes_on.values(), *timed["lock_ns"].head(1)], default=0)
-    end_ns = int(timed["unlock_ns"].max() or start_ns + 1)  # type: ignore[arg-type]
+    # Of the run's ends nothing is cut off.
+    start_ns = min([*goes_on.values(), *timed["lock_ns"].head(1)], default=_EVER[0]) if cut.after_line else _EVER[0]
+    end_ns = _EVER[1] if cut.is_last else int(timed["unlock_ns"].max() or start_ns)  # type: ignore[arg-type]
     part = part_of(trace, numbers, start_ns, end_ns)
     own = replace(
         part,
@@ -145,10 +148,18 @@ def own_part(trace: Trace, cut: Cut, begins: Begins) -> tuple[Trace, Begins]:
     return own, Begins(begins.calls + len(numbers), given_back)
 
 
+def _begun_in(cut: Cut, own: Trace) -> pl.Expr:
+    """Whether a synthesis belongs to the chapter: by the line of its start, or by its end where no line tells that."""
+    first, last = own.calls["start_ns"].min(), own.calls["start_ns"].max()
+    ended = pl.col("end_ns").is_between(first, last, closed="right")
+    return pl.when(pl.col("line").is_not_null()).then(cut.is_own).otherwise(ended)
+
+
 def _placed(own: Trace) -> int:
-    """Marks that have a time of their own or whose phase has one."""
+    """Marks that have a time of their own or tell a phase of a call that has one."""
     timeless = pl.all_horizontal(pl.col("log_ns", "arrival_ns", "offset_ms").is_null())
-    told = own.phases.filter(pl.col("start_ns").is_not_null() | pl.col("end_ns").is_not_null()).select("source", "line")
+    timed = own.calls.filter(pl.any_horizontal(pl.col("start_ns", "lock_ns").is_not_null()))
+    told = own.phases.join(timed, on="call", how="semi").select("source", "line")
     tied = own.marks.filter(timeless).select("source", "line").join(told, on=["source", "line"], how="semi")
     return own.marks.filter(~timeless).height + tied.height
 

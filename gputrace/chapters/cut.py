@@ -49,6 +49,11 @@ class Cut:
     restarts_before: int
 
     @property
+    def is_last(self) -> bool:
+        """Whether the log ends with it."""
+        return self.last_line == NO_LINE
+
+    @property
     def is_own(self) -> pl.Expr:
         """Whether a row with the column `line` belongs to the chapter."""
         return (pl.col("line") > self.after_line) & (pl.col("line") <= self.last_line)

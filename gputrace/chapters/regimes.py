@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gputrace.analysis.diagnosis import Regime
-from gputrace.analysis.thresholds import REGIME_CHANGE_SHARE
+from gputrace.analysis.thresholds import REGIME_CHANGE_SHARE, REGIME_LEAST_SHARE
 
 _NAMED = 3
 _HELD = "mutex_held"
@@ -23,7 +23,30 @@ def joined_regimes(chapters: Sequence[Sequence[Regime]]) -> tuple[Regime, ...]:
                 found.append(replace(regime, reason=changed or "what the GPU's time went to"))
             else:
                 found[-1] = _one(found[-1], regime)
-    return tuple(found)
+    return _worth_it(found)
+
+
+def _worth_it(regimes: list[Regime]) -> tuple[Regime, ...]:
+    """The regimes that take enough of the run's time; a shorter one goes to the neighbour that is more like it.
+
+    A chapter holds what is long enough for a chapter.
+    """
+    kept = list(regimes)
+    least_s = REGIME_LEAST_SHARE * sum(regime.duration_s or 0.0 for regime in kept)
+    while len(kept) > 1:
+        at = min(range(len(kept)), key=lambda n: kept[n].duration_s or 0.0)
+        if (kept[at].duration_s or 0.0) >= least_s:
+            break
+        beside = [n for n in (at - 1, at) if 0 <= n < len(kept) - 1]
+        first = min(beside, key=lambda n: _distance(kept[n], kept[n + 1]))
+        kept[first : first + 2] = [_one(kept[first], kept[first + 1])]
+    return tuple(kept)
+
+
+def _distance(before: Regime, after: Regime) -> tuple[bool, float]:
+    """How unlike two regimes are: what they are called, then by how much their phases differ, ms."""
+    old, new = before.phase_medians_ms, after.phase_medians_ms
+    return before.label != after.label, sum(abs(new[name] - old[name]) for name in old if name in new)
 
 
 def _changed(before: Regime, after: Regime) -> str:

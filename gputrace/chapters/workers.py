@@ -6,7 +6,10 @@ from dataclasses import replace
 from gputrace.analysis.diagnosis import Handovers, Interleaving, OffGpuWork, ShortestTime, WaitsFor
 
 _DELAYING = ("release", "loop", "setup", "prep_msm")
-_NOTE = "medians and 95th percentiles of hand-overs are means over chapters, by their hand-overs"
+_NOTE = (
+    "over chapters: medians and 95th percentiles of hand-overs are means by their number; a wait for a hold of the "
+    "chapter before counts as one that no call of the log held"
+)
 
 
 def joined_interleavings(chapters: Sequence[Sequence[Interleaving]]) -> tuple[Interleaving, ...]:
