@@ -38,11 +38,12 @@ def job_parts(trace: Trace) -> pl.DataFrame:
         pl.col("unlock_ns").max(),
         pl.col("finish_ns").max(),
     )
-    return synth.join(calls, on="job", how="left", maintain_order="left").filter(pl.col("job").is_not_null())
+    every = synth.join(calls, on="job", how="full", coalesce=True, maintain_order="left_right")
+    return every.filter(pl.col("job").is_not_null())
 
 
 def jobs_of(parts: pl.DataFrame) -> tuple[Job, ...]:
-    """The jobs whose `job_parts` these are."""
+    """The jobs whose `job_parts` these are: those of which the log shows a synthesis."""
     return tuple(
         Job(
             job=row["job"],
@@ -55,7 +56,7 @@ def jobs_of(parts: pl.DataFrame) -> tuple[Job, ...]:
             finalise_s=_between(row["unlock_ns"], row["finish_ns"]) if row["done"] == row["partitions"] else None,
             total_s=_between(row["start_ns"], row["finish_ns"]) if row["done"] == row["partitions"] else None,
         )
-        for row in parts.iter_rows(named=True)
+        for row in parts.filter(pl.col("partitions") > 0).iter_rows(named=True)
     )
 
 

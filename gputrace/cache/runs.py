@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -68,19 +68,51 @@ def read(request: Request, progress: Progress, store: Store | None) -> Run:
     """
     if store is None:
         return Run(_rebuilt(request, progress, None))
-    contents = Contents(store)
-    files = _files(request.paths)
-    told = [contents.of(file) for file in files] if files is not None else []
-    known = [content for content in told if content is not None]
-    key = _key(request, known) if known and len(known) == len(told) and all(map(_dated, known)) else None
-    name = f"trace-{key}"
-    if key is not None and (kept := _kept(store, name, Trace)) is not None:
-        return Run(kept, key, store)
-    trace = _rebuilt(request, progress, CachedReader(store, contents))
-    if key is None or _files(request.paths) != files or not all(content.still() for content in known):
+    inputs = _Inputs(request, store)
+    name = f"trace-{inputs.key}"
+    if inputs.key is not None and (kept := _kept(store, name, Trace)) is not None:
+        return Run(kept, inputs.key, store)
+    trace = _rebuilt(request, progress, CachedReader(store, inputs.contents))
+    if not inputs.still():
         return Run(trace)
     _keep(store, name, trace)
-    return Run(trace, key, store)
+    return Run(trace, inputs.key, store)
+
+
+def judged(
+    request: Request, gap_ms: float, judge: Callable[[], tuple[Trace, Diagnosis]], store: Store | None
+) -> tuple[Trace, Diagnosis]:
+    """What `judge` makes of inputs that are not held at once; from the store, where it is there."""
+    if store is None:
+        return judge()
+    inputs = _Inputs(request, store)
+    names = [f"{kind}-long-{digest_of(inputs.key, gap_ms)}" for kind in ("trace", "diagnosis")]
+    if inputs.key is not None:
+        trace, diagnosis = _kept(store, names[0], Trace), _kept(store, names[1], Diagnosis)
+        if trace is not None and diagnosis is not None:
+            return trace, diagnosis
+    trace, diagnosis = judge()
+    if inputs.still():
+        _keep(store, names[0], trace)
+        _keep(store, names[1], diagnosis)
+    return trace, diagnosis
+
+
+class _Inputs:
+    """The contents of a request's files; `key` tells them from all others, null where nothing can be kept of them."""
+
+    def __init__(self, request: Request, store: Store) -> None:
+        self._request, self.contents = request, Contents(store)
+        self._files = _files(request.paths)
+        told = [self.contents.of(file) for file in self._files] if self._files is not None else []
+        self._known = [content for content in told if content is not None]
+        whole = bool(told) and len(self._known) == len(told) and all(map(_dated, self._known))
+        self.key = _key(request, self._known) if whole else None
+
+    def still(self) -> bool:
+        """Whether there is a key, and the files are what they were when it was made."""
+        unchanged = _files(self._request.paths) == self._files and all(content.still() for content in self._known)
+        return self.key is not None and unchanged
 
 
 def _numbers(scenario: "Scenario") -> list[tuple[str, float]]:

@@ -171,6 +171,7 @@ def all_jobs(chapters: Sequence[Chapter]) -> pl.DataFrame:
             pl.col("end_ns", "unlock_ns", "finish_ns").max(),
             pl.col("kind").drop_nulls().first(),
         )
+        .filter(pl.col("partitions") > 0)
     )
 
 

@@ -4,34 +4,29 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from gputrace import schema
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.gaps import MOST_LISTED
 from gputrace.analysis.outlook import Outlook
+from gputrace.cache.runs import Request
 from gputrace.chapters.chapter import Begins, Chapter, Judged, judge
 from gputrace.chapters.cut import Cut, Size, cuts
 from gputrace.chapters.joined import all_jobs, joined_diagnosis
 from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats, bundled_formats
-from gputrace.ingest.inputs import Ingested, Progress, expand, ingest, use_logs
+from gputrace.ingest.inputs import Ingested, Progress, ingest, use_logs
 from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.logs import ReadLog, merge_logs
 from gputrace.ingest.marks import marks_of
-from gputrace.ingest.opening import ByteSource, is_packed
+from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.reader import Reader
-from gputrace.ingest.recordings import recording_at
 from gputrace.ingest.stamps import check_timezone
 from gputrace.ingest.traces import TraceOptions, recognise
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.trace import InputInfo, Notice, Quality, Trace
 
-# A shorter log is held whole: it has a chapter or two, and single calls can be asked for then.
-LONG_LOG_BYTES = 200_000_000
-# Logs pack to a tenth and less.
-_PACKED_TO = 10
 # So many notices of a kind are told in full.
 _MOST_ALIKE = 3
 
@@ -40,11 +35,8 @@ _MOST_ALIKE = 3
 class LongRun:
     """Inputs that are judged in chapters. `source` is the log, opened."""
 
-    paths: Sequence[str]
+    request: Request
     source: ByteSource
-    timezone: str | None
-    options: TraceOptions
-    gpu_map: dict[int, int] | None
     size: Size = field(default_factory=Size)
 
     def judged(self, gap_ms: float, progress: Progress = lambda _path, _bytes: None) -> tuple[Trace, Diagnosis]:
@@ -52,9 +44,9 @@ class LongRun:
 
         Raises as `ingest` and `rebuild` do.
         """
-        check_timezone(self.timezone)
+        check_timezone(self.request.timezone)
         formats = bundled_formats()
-        if recognise(self.source.path, self.source, formats, self.options) is not None:
+        if recognise(self.source.path, self.source, formats, self.request.trace_options or TraceOptions()) is not None:
             return self._whole(Reader(), gap_ms, progress)
         log = LogResult(schema.MARKS.empty())
         lots = marks_of(
@@ -81,35 +73,10 @@ class LongRun:
         return reading.joined()
 
     def _whole(self, reader: Reader, gap_ms: float, progress: Progress) -> tuple[Trace, Diagnosis]:
-        options = {"timezone": self.timezone, "trace_options": self.options, "reader": reader}
-        trace = rebuild(ingest(self.paths, progress, **options), self.gpu_map)  # type: ignore[arg-type]
+        asked = self.request
+        options = {"timezone": asked.timezone, "trace_options": asked.trace_options, "reader": reader}
+        trace = rebuild(ingest(asked.paths, progress, **options), asked.gpu_map)  # type: ignore[arg-type]
         return trace, diagnose(trace, gap_ms)
-
-
-def long_run(
-    paths: Sequence[str],
-    timezone: str | None = None,
-    options: TraceOptions | None = None,
-    gpu_map: dict[int, int] | None = None,
-    least_bytes: int = LONG_LOG_BYTES,
-) -> LongRun | None:
-    """The run of these inputs, where it is one log of `least_bytes` or more, or one from a pipe; None for others."""
-    files = expand(paths)
-    if len(files) != 1 or recording_at(files[0][0]) is not None:
-        return None
-    path = files[0][0]
-    if path != "-" and not _is_long(path, least_bytes):
-        return None
-    return LongRun(paths, ByteSource(path), timezone, options or TraceOptions(), gpu_map)
-
-
-def _is_long(path: str, least_bytes: int) -> bool:
-    file = Path(path)
-    if not file.is_file() or file.stat().st_size < least_bytes / _PACKED_TO:
-        return False
-    with file.open("rb") as opened:
-        packed = is_packed(opened.read(4))
-    return file.stat().st_size >= (least_bytes / _PACKED_TO if packed else least_bytes)
 
 
 class _ReadAlready(Reader):
@@ -149,11 +116,11 @@ class _Reading:
     def _judged(self, cut: Cut) -> Judged:
         info, quality = replace(self._info), Quality()
         log = LogResult(cut.marks, self._log.wrapper)
-        sets, resolution_ns = merge_logs([ReadLog(info, log)], quality, self._formats, self._run.timezone)
+        sets, resolution_ns = merge_logs([ReadLog(info, log)], quality, self._formats, self._run.request.timezone)
         ingested = Ingested(inputs=[info], arrival_resolution_ns=resolution_ns, quality=quality)
         use_logs(ingested, sets)
         self._widen(info)
-        trace = rebuild(ingested, self._run.gpu_map)
+        trace = rebuild(ingested, self._run.request.gpu_map)
         del ingested, sets, log
         return judge(trace, cut, self._begins, self._gap_ms)
 

@@ -17,8 +17,8 @@ _WORDS: dict[Verdict, str] = {
 
 
 def joined_verdicts(chapters: Sequence[Chapter]) -> tuple[HypothesisFinding, ...]:
-    """One finding per hypothesis. Its first evidence says in how many chapters it holds; the rest is that of the
-    chapter with the most seconds at stake."""
+    """One finding per hypothesis. One evidence says in how many chapters it holds; the rest is that of the chapter with
+    the most seconds at stake."""
     charged = [{total.cause: total.total_s for total in chapter.diagnosis.gaps.by_cause} for chapter in chapters]
     found = []
     for hypothesis in ALL:
@@ -56,6 +56,8 @@ def _joined(
     stretched = [finding.stretched_s for finding in told if finding.stretched_s is not None]
     lost = [finding.lost_s for finding in supported if finding.lost_s is not None]
     agreed = sum(told[n].confidence * weights[n] for n in alike) / (sum(weights[n] for n in alike) or 1.0)
+    agreement = _agreement(told, shares, verdict, of_loss, sum(weights))
+    evidence = [replace(item, text=f"chapter {most + 1}: {item.text}") for item in example.evidence]
     return replace(
         example,
         verdict=verdict,
@@ -63,10 +65,8 @@ def _joined(
         confidence=min(agreed * shares[verdict], example.confidence),
         lost_s=sum(lost) if verdict == "supported" and lost else None,
         recoverable_s=None,
-        evidence=(
-            _agreement(told, shares, verdict, of_loss, sum(weights)),
-            *(replace(item, text=f"chapter {most + 1}: {item.text}") for item in example.evidence),
-        ),
+        # What speaks against a cause comes first where it is not supported.
+        evidence=(agreement, *evidence) if verdict == "supported" else (*evidence, agreement),
         stretched_s=sum(stretched) if stretched else None,
         next_step=example.next_step or _disagree(verdict),
     )

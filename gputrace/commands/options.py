@@ -7,9 +7,11 @@ import typer
 from gputrace.commands.completion import color_choices
 
 if TYPE_CHECKING:
+    from gputrace.analysis.diagnosis import Diagnosis
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
     from gputrace.ingest.traces import TraceOptions
+    from gputrace.trace import Trace
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT", help="logs, GPU traces, capture folders; - is stdin")]
 Timezone = Annotated[
@@ -72,3 +74,31 @@ def read_run(
     with reading() as progress:
         run = load_whole(inputs, progress, part.timezone, trace_options, parse_gpu_map(gpu_map), cache=cache)
     return run.part(select(run.trace, part), part)
+
+
+def read_long(
+    log: str,
+    inputs: list[str],
+    gap_ms: float,
+    timezone: str | None,
+    gpu_map: str | None,
+    trace_options: "TraceOptions",
+    cache: bool,
+) -> "tuple[Trace, Diagnosis]":
+    """What is known of a run whose log may be too long to be held, and its diagnosis, with progress on the terminal."""
+    from gputrace.cache.runs import Request, judged
+    from gputrace.cache.store import user_store
+    from gputrace.progress import reading
+    from gputrace.rebuild.gpus import parse_gpu_map
+
+    request = Request(inputs, timezone, trace_options, parse_gpu_map(gpu_map))
+
+    def judge() -> "tuple[Trace, Diagnosis]":
+        # Not loaded where a kept diagnosis is there: it needs the numerical libraries.
+        from gputrace.chapters.long_run import LongRun
+        from gputrace.ingest.opening import ByteSource
+
+        with reading() as progress:
+            return LongRun(request, ByteSource(log)).judged(gap_ms, progress)
+
+    return judged(request, gap_ms, judge, user_store() if cache else None)

@@ -20,6 +20,7 @@ from gputrace.commands.options import (
     OnGpu,
     Timezone,
     ToTime,
+    read_long,
     read_run,
 )
 
@@ -78,8 +79,10 @@ def report(
     Each input is recognised by its content. The report goes to the terminal as well, unless one of the outputs is - :
     then only that goes to stdout.
     """
+    from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
+    from gputrace.chapters.inputs import long_log
     from gputrace.ingest.traces import TraceOptions
     from gputrace.progress import working
     from gputrace.render.output import Outputs, terminal_renderer
@@ -89,16 +92,18 @@ def report(
     outputs.check(force)
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     part = Selection(start, end, last, gpu, worker, job, regime, timezone)
-    run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
-    arguments = sys.argv[1:]
-    if redacted:
-        from gputrace.analysis.redaction import redact, redacted_arguments
-
-        run = Run(redact(run.trace))
-        arguments = redacted_arguments(run.trace)
-    with working("diagnosing"):
-        diagnosis = run.diagnose(gap_ms)
-    trace = run.trace
+    # What shows single calls, or some of them, needs them all.
+    log = None if outputs.show_calls or redacted or str(part) else long_log(inputs)
+    if log is not None:
+        trace, diagnosis = read_long(log, inputs, gap_ms, timezone, gpu_map, options, cache=not no_cache)
+    else:
+        run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
+        if redacted:
+            run = Run(redact(run.trace))
+        with working("diagnosing"):
+            diagnosis = run.diagnose(gap_ms)
+        trace = run.trace
+    arguments = redacted_arguments(trace) if redacted else sys.argv[1:]
     outputs.write(trace, diagnosis, provenance(arguments))
     if not outputs.to_stdout:
         sys.stdout.write(terminal_renderer(color, full).render(trace, diagnosis))

@@ -33,6 +33,7 @@ class ByteSource:
         self._begin, self._end = begin, end
         self.damaged: str | None = None
         self._head = b""
+        self._begun_with: bytes | None = None
         self._stream = self._open()
 
     def _open(self) -> IO[bytes]:
@@ -67,7 +68,9 @@ class ByteSource:
         return data
 
     def head(self, size: int = 1 << 18) -> bytes:
-        """The first `size` bytes, which `chunks` will give again."""
+        """The first `size` bytes, which `chunks` will give again; once it has, so many of them as were known before."""
+        if self._begun_with is not None:
+            return self._begun_with[:size]
         while len(self._head) < size and (more := self._read(min(size - len(self._head), 1 << 16))):
             self._head += more
         return self._head[:size]
@@ -82,6 +85,7 @@ class ByteSource:
 
     def _chunks(self) -> Iterator[bytes]:
         carry, self._head = self._head, b""
+        self._begun_with = self._begun_with or carry
         while more := self._read(CHUNK_BYTES):
             cut = more.rfind(b"\n") + 1
             if cut:

@@ -78,6 +78,11 @@ class Outputs:
         check_targets((self.html, self.json, self.markdown, self.perfetto), force, (self.tables, self.charts))
 
     @property
+    def show_calls(self) -> bool:
+        """Whether any output shows single calls."""
+        return self.calls or any((self.html, self.perfetto, self.tables, self.charts))
+
+    @property
     def to_stdout(self) -> bool:
         """Whether stdout is taken."""
         return "-" in (self.html, self.json, self.markdown, self.perfetto)

@@ -119,7 +119,7 @@ def _trust(trace: Trace, diagnosis: Diagnosis) -> Iterator[RenderableType]:
 
 def _clock(trace: Trace) -> str:
     if trace.clock.method == "none":
-        return "no wall clock" if trace.marks.height else "no log"
+        return "no wall clock" if trace.quality.marks else "no log"
     sure = trace.clock.uncertainty_s
     return f"clock {trace.clock.method}" + ("" if sure is None else f", within {sure * 1e3:.1f} ms")
 

@@ -18,6 +18,7 @@ LAYERS = (
     ("rebuild",),
     ("analysis", "simulate"),
     ("render", "live", "fleet", "cache"),
+    ("chapters",),
     ("loading", "api", "progress", "commands", "cli", "__main__", ""),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

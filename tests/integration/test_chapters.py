@@ -1,0 +1,104 @@
+"""Long runs: judged in chapters, a log gives what it gives when it is held whole, as far as that can be."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gputrace.analysis.diagnose import diagnose
+from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.cache.runs import Request
+from gputrace.chapters.cut import Size
+from gputrace.chapters.long_run import LongRun
+from gputrace.ingest.opening import ByteSource
+from gputrace.loading import load
+from gputrace.simulate.capture import play, write_capture
+from gputrace.simulate.scenarios import PRESETS
+from gputrace.trace import Trace
+from tests.captures import folder
+
+_SIZE = Size(marks=900, marks_before=500, marks_after=300)
+_LOGS = ("told-story", "light-then-heavy", "pageable-heavy", "one-worker")
+
+
+def _log(name: str) -> str:
+    return str(next(path for path in folder(name).iterdir() if path.name in ("prover.log.gz", "prover.merged.gz")))
+
+
+@cache
+def _both(name: str) -> tuple[tuple[Trace, Diagnosis], tuple[Trace, Diagnosis]]:
+    """The run held whole and judged in chapters."""
+    path = _log(name)
+    trace = load(path, cache=False)
+    return (trace, diagnose(trace, scenarios=())), LongRun(Request([path]), ByteSource(path), _SIZE).judged(500.0)
+
+
+@pytest.mark.parametrize("name", _LOGS)
+def test_what_is_counted_is_counted_once(name: str) -> None:
+    (whole_trace, whole), (trace, chapters) = _both(name)
+    assert next(notice for notice in trace.quality.notices if notice.code == "in-chapters").count > 1
+    for count in ("count", "complete", "failed", "warmup", "by_worker"):
+        assert getattr(chapters.calls, count) == getattr(whole.calls, count), count
+    assert chapters.calls.per_s == pytest.approx(whole.calls.per_s)
+    assert trace.quality.marks_by_event == whole_trace.quality.marks_by_event
+    for count in ("lines", "marks", "torn_repaired", "torn_lost", "unrecognised_of_known_family"):
+        assert getattr(trace.quality, count) == getattr(whole_trace.quality, count), count
+    assert {job.job: (job.partitions, job.done) for job in chapters.jobs} == {
+        job.job: (job.partitions, job.done) for job in whole.jobs
+    }
+
+
+@pytest.mark.parametrize("name", _LOGS)
+def test_seconds_add_up_to_the_windows(name: str) -> None:
+    (_, whole), (_, chapters) = _both(name)
+    assert chapters.window.duration_s == pytest.approx(whole.window.duration_s, abs=0.02)
+    for own, other in zip(chapters.gpus, whole.gpus, strict=True):
+        assert own.compute_share == pytest.approx(other.compute_share, abs=1e-3)
+        assert own.mutex_held_share == pytest.approx(other.mutex_held_share, abs=1e-3)
+    assert chapters.gaps.total_s == pytest.approx(whole.gaps.total_s, abs=0.05)
+    told = {total.cause: total.total_s for total in chapters.gaps.by_cause}
+    assert sum(told.values()) == pytest.approx(chapters.gaps.total_s, rel=1e-6)
+    for total in whole.gaps.by_cause:
+        assert told.get(total.cause, 0.0) == pytest.approx(total.total_s, abs=0.02 * (whole.gaps.total_s or 0.0))
+
+
+@pytest.mark.parametrize("name", _LOGS)
+def test_phases_have_the_quantiles_of_all_calls(name: str) -> None:
+    (_, whole), (_, chapters) = _both(name)
+    by_name = {phase.name: phase for phase in chapters.phases}
+    assert list(by_name) == [phase.name for phase in whole.phases]
+    for phase in whole.phases:
+        own = by_name[phase.name]
+        for figure in ("count", "min_ms", "p5_ms", "median_ms", "mean_ms", "p95_ms", "max_ms", "share_of_mutex_held"):
+            assert getattr(own, figure) == pytest.approx(getattr(phase, figure)), (phase.name, figure)
+
+
+@pytest.mark.parametrize("name", _LOGS)
+def test_verdicts_are_those_of_the_whole_run_where_most_is_at_stake(name: str) -> None:
+    (_, whole), (_, chapters) = _both(name)
+    told = {finding.id: finding for finding in chapters.hypotheses}
+    first = whole.gaps.by_cause[0].cause
+    assert told[first].verdict == next(finding.verdict for finding in whole.hypotheses if finding.id == first)
+    assert any("chapters" in item.text for item in told[first].evidence)
+
+
+def test_a_short_log_through_a_pipe_is_held_whole() -> None:
+    path = _log("told-story")
+    trace, diagnosis = LongRun(Request([path]), ByteSource(path)).judged(500.0)
+    whole = load(path, cache=False)
+    assert trace.calls.equals(whole.calls)
+    assert diagnosis.headline == diagnose(whole).headline
+
+
+@pytest.mark.parametrize("scenario", ["restarts", "two-gpus"])
+def test_restarts_and_gpus_are_told_apart_over_chapters(scenario: str, tmp_path: Path) -> None:
+    write_capture(play(PRESETS[scenario], 1), tmp_path)
+    path = str(next(tmp_path.glob("prover*")))
+    _, chapters = LongRun(Request([path]), ByteSource(path), _SIZE).judged(500.0)
+    whole = diagnose(load(path, cache=False), scenarios=())
+    assert chapters.calls.count == whole.calls.count
+    assert chapters.window.duration_s == pytest.approx(whole.window.duration_s, abs=0.02)
+    assert chapters.calls.per_s == pytest.approx(whole.calls.per_s)
+    assert [gpu.mutex_held_share for gpu in chapters.gpus] == pytest.approx(
+        [gpu.mutex_held_share for gpu in whole.gpus], abs=1e-3
+    )
