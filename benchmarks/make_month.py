@@ -68,7 +68,7 @@ def _seconds_within(stretches_ns: Ints, edges_ns: Ints) -> Floats:
     length = np.diff(near, append=near[-1:])
     length[1::2] = 0
     running = np.concatenate([[0], np.cumsum(length[:-1])])
-    return np.diff(np.interp(edges_ns - edges_ns[0], near - edges_ns[0], running)) / 1e9
+    return np.asarray(np.diff(np.interp(edges_ns - edges_ns[0], near - edges_ns[0], running)) / 1e9)
 
 
 def write_month_log(path: Path, *, calls: int, gpus: int, days: float, seed: int = 1) -> list[Load]:
