@@ -80,6 +80,7 @@ def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) 
         blame=case.blame.filter((middle >= start_ns) & (middle < end_ns)),
         phases={phase.name: phase for phase in phases},
         span=(start_ns, end_ns),
+        tells=False,
     )
 
 
