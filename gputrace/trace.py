@@ -97,6 +97,8 @@ class Trace(
 
     `focus`: numbers of the calls that tables of calls, phases and jobs are about; None: all. Whatever a GPU's time is
     charged to needs every call.
+    `goes_on_from_ns`: of a part that goes on where another ended, when the mutex of each GPU was given back last before
+    it: the GPU's window begins there.
     """
 
     inputs: list[InputInfo] = field(default_factory=list)
@@ -111,6 +113,7 @@ class Trace(
     clock: Clock = field(default_factory=Clock)
     quality: Quality = field(default_factory=Quality)
     focus: pl.Series | None = None
+    goes_on_from_ns: dict[int, int] = field(default_factory=dict)
 
     @property
     def calls_in_focus(self) -> pl.DataFrame:

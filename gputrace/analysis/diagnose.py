@@ -24,7 +24,7 @@ from gputrace.analysis.regimes.cases import judge_regimes
 from gputrace.analysis.regimes.stretches import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.signs.signs import Signs, find_signs
-from gputrace.analysis.stability import Variation
+from gputrace.analysis.stability import Tried
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.analysis.workers.interleaving import interleavings
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD_OF
@@ -54,6 +54,22 @@ def diagnose(
     scenarios: Sequence[Scenario] | None = None,
 ) -> Diagnosis:
     """The diagnosis of one trace; `scenarios` are the changes to predict, those worth it where not given."""
+    diagnosis, tried = examine(trace, gap_ms, thresholds)
+    ahead = outlook(trace, diagnosis, scenarios)
+    diagnosis.bounds, diagnosis.what_if = ahead.bounds, ahead.what_if
+    diagnosis.replay, diagnosis.what_if_missing = ahead.error, ahead.missing
+    diagnosis.hypotheses = with_recoverable(diagnosis.hypotheses, diagnosis.what_if)
+    diagnosis.headline = headline(trace, diagnosis)
+    chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
+    diagnosis.variations = tuple(one.against(chosen) for one in tried)
+    diagnosis.headline_stable = all(variation.same for variation in diagnosis.variations)
+    return diagnosis
+
+
+def examine(
+    trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Thresholds | None = None
+) -> tuple[Diagnosis, tuple[Tried, ...]]:
+    """What happened, without predictions and headline; and what other thresholds make of the causes."""
     limits = thresholds or Thresholds()
     measured = _measure(trace, limits)
     spans, bursts, segments, moved = measured.windows, measured.bursts, measured.segments, measured.moved
@@ -64,32 +80,24 @@ def diagnose(
     phases = summarise_phases(replace(trace, focus=None), moved, bursts, in_regimes)
     case = _case(trace, measured, phases, limits)
     states = _states(measured, limits)
-    gaps = find_gaps(states, case.blame, gap_ms, limits)
-    hypotheses = judge_all(case)
     diagnosis = Diagnosis(
         window=_window(trace, spans),
         gpus=_gpus(trace, measured, limits),
         calls=_calls(trace),
         jobs=summarise_jobs(trace),
         phases=tuple(case.phases.values()),
-        gaps=gaps,
-        hypotheses=hypotheses,
+        gaps=find_gaps(states, case.blame, gap_ms, limits),
+        hypotheses=judge_all(case),
         regimes=judge_regimes(case, stretches, spans, classed),
         interleaving=interleavings(trace, segments),
         states=states,
         blame=case.blame,
         call_bytes=_call_bytes(moved),
     )
-    ahead = outlook(trace, diagnosis, scenarios)
-    diagnosis.bounds, diagnosis.what_if = ahead.bounds, ahead.what_if
-    diagnosis.replay, diagnosis.what_if_missing = ahead.error, ahead.missing
-    diagnosis.hypotheses = with_recoverable(diagnosis.hypotheses, diagnosis.what_if)
-    diagnosis.headline = headline(trace, diagnosis)
-    diagnosis.variations = _variations(trace, measured, diagnosis, limits)
-    diagnosis.headline_stable = all(variation.same for variation in diagnosis.variations)
+    tried = _tried(trace, measured, diagnosis, limits)
     if trace.focus is not None:
         diagnosis.phases = classed(summarise_phases(trace, moved, bursts, in_regimes))
-    return diagnosis
+    return diagnosis, tried
 
 
 def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
@@ -173,17 +181,15 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
     )
 
 
-def _variations(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> tuple[Variation, ...]:
-    """The main cause, and whether there is one, with every threshold halved and doubled; of no GPU's time: none."""
+def _tried(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thresholds) -> tuple[Tried, ...]:
+    """Causes with every threshold halved and doubled; of no GPU's time: none."""
     if not diagnosis.gpus:
         return ()
-    chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
     found = []
     for (name, value), varied in limits.variations().items():
         case = _case(trace, measured, diagnosis.phases, varied)
-        cause = main_cause_of(case)
-        share = next((total.share for total in causes(case.blame) if total.cause == cause), None)
-        found.append(Variation(name, getattr(limits, name), value, cause, share, cause == chosen))
+        lost_s = {total.cause: total.total_s for total in causes(case.blame)}
+        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case)))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import CauseTotal, Gap, Gaps
 from gputrace.analysis.thresholds import Thresholds
 
-_MOST_LISTED = 1000
+MOST_LISTED = 1000
 
 
 def causes(blame: pl.DataFrame) -> tuple[CauseTotal, ...]:
@@ -36,7 +36,7 @@ def find_gaps(states: pl.DataFrame, blame: pl.DataFrame, threshold_ms: float, th
         lost_listed += float((inside["copy_only_s"] + inside["idle_s"]).sum())
         count += len(stretches)
         # Of each GPU no more can be among the longest of all.
-        longest = sorted(sorted(range(len(stretches)), key=lambda n: stretches[n][0] - stretches[n][1])[:_MOST_LISTED])
+        longest = sorted(sorted(range(len(stretches)), key=lambda n: stretches[n][0] - stretches[n][1])[:MOST_LISTED])
         listed = [stretches[n] for n in longest]
         found.extend(_describe(int(str(gpu)), listed, inside, blame.filter(pl.col("gpu") == gpu)))
     lost_s = float((states["copy_only_s"] + states["idle_s"]).sum()) if states.height else 0.0
@@ -49,7 +49,7 @@ def find_gaps(states: pl.DataFrame, blame: pl.DataFrame, threshold_ms: float, th
         below_threshold_s=max(0.0, lost_s - lost_listed),
         share_of_window=lost_s / window_s if window_s else None,
         by_cause=causes(blame),
-        list=tuple(found[:_MOST_LISTED]),
+        list=tuple(found[:MOST_LISTED]),
     )
 
 

@@ -29,12 +29,20 @@ def main_cause_of(case: Case) -> str | None:
 
 def headline(trace: Trace, diagnosis: Diagnosis) -> str:
     """One sentence with its number; says what is missing where nothing can be concluded."""
+    return sentence(diagnosis, not trace.marks.is_empty(), bool(trace.phases["under_mutex"].any()))
+
+
+def sentence(diagnosis: Diagnosis, has_log: bool, has_phases: bool) -> str:
+    """The headline of a run of which no trace is at hand.
+
+    `has_phases`: whether the log shows what was done under the mutex.
+    """
     if not diagnosis.gpus:
         return "No call of the log has a time: nothing can be said about the GPU's time."
     spoken = _computed(diagnosis)
-    if trace.marks.is_empty():
+    if not has_log:
         return f"{spoken}; no prover log was given, so why it was idle cannot be said."
-    if trace.phases.filter("under_mutex").is_empty():
+    if not has_phases:
         return f"{spoken}; add the prover's stderr (CUZK_TIMING lines) to learn where the rest went."
     cause = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
     spoken += _stretched(cause, diagnosis)

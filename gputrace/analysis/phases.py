@@ -323,13 +323,13 @@ def _drivers(own: _Durations, candidates: _Candidates) -> tuple[Driver, ...]:
         if n < MIN_CALLS or any(side.n_unique() < 2 for side in pair):
             continue
         rank = float(pl.select(pl.corr(*pair)).item())
-        p_value = _p_value(rank, n)
-        if p_value < _DRIVER_P_VALUE:
-            found.append(Driver(name, rank, p_value, n))
+        chance = p_value(rank, n)
+        if chance < _DRIVER_P_VALUE:
+            found.append(Driver(name, rank, chance, n))
     return tuple(sorted(found, key=lambda driver: -abs(driver.spearman)))
 
 
-def _p_value(rank: float, n: int) -> float:
+def p_value(rank: float, n: int) -> float:
     """Two-sided p of a Spearman correlation, by Student's t with n-2 degrees of freedom."""
     t = abs(rank) * np.sqrt((n - 2) / max(1e-12, 1.0 - rank * rank))
     return float(2.0 * stdtr(n - 2, -t))

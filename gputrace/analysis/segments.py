@@ -75,7 +75,17 @@ def windows(trace: Trace) -> Windows:
         frame = trace.samples.group_by("gpu", maintain_order=True).agg(
             pl.lit(0, pl.UInt16).alias("restart"), pl.col("start_ns").min(), pl.col("end_ns").max()
         )
-    return Windows(frame.sort("gpu", "start_ns"))
+    frame = frame.sort("gpu", "start_ns")
+    if trace.goes_on_from_ns:
+        frame = frame.with_columns(pl.coalesce(_goes_on_from(trace), "start_ns").alias("start_ns"))
+    return Windows(frame)
+
+
+def _goes_on_from(trace: Trace) -> pl.Expr:
+    """On the first row of each GPU when its mutex was given back before this part of a run; null elsewhere."""
+    first = pl.int_range(pl.len()).over("gpu") == 0
+    given_back_ns = pl.col("gpu").replace_strict(trace.goes_on_from_ns, default=None, return_dtype=pl.Int64)
+    return pl.when(first).then(given_back_ns)
 
 
 def call_modes(trace: Trace) -> pl.DataFrame:
@@ -183,10 +193,13 @@ def _inside(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Segments between holds, named for what kept the next call: release_abc, no_work, pre_lock, pickup or unknown."""
+    given_back_ns = pl.col("unlock_ns").shift(1).over("gpu", "restart")
+    if trace.goes_on_from_ns:
+        given_back_ns = pl.coalesce(given_back_ns, _goes_on_from(trace))
     gaps = (
         calls.select(
             "gpu",
-            pl.col("unlock_ns").shift(1).over("gpu", "restart").alias("start_ns"),
+            given_back_ns.alias("start_ns"),
             pl.col("lock_ns").alias("end_ns"),
             "call",
             "restart",

@@ -117,7 +117,7 @@ def ingest(
         raise InputError(
             "none of the inputs is a prover log or a GPU trace; `gputrace formats list` shows what is read"
         )
-    _use_logs(result, sets)
+    use_logs(result, sets)
     use_traces(result, traces, names, bool(logs))
     if hosts:
         result.host = pl.concat(hosts).sort("start_ns")
@@ -272,7 +272,7 @@ def _gpu_name(metadata: dict[str, Any]) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _use_logs(result: Ingested, sets: list[LogSet]) -> None:
+def use_logs(result: Ingested, sets: list[LogSet]) -> None:
     """Puts the logs' marks one after the other, each under the index of its (first) input."""
     quality = result.quality
     frames = [

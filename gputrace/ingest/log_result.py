@@ -1,7 +1,6 @@
 """What one log gave, and how what was read of a log that has grown since is used again."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -45,20 +44,17 @@ class LogResult:
     resume: Resume | None = None
 
 
-def put_after(before: LogResult, result: LogResult) -> LogResult:
-    """The result of a whole log, from what was known before its resume and what was read from there."""
+def up_to_resume(before: LogResult) -> LogResult:
+    """What stands of a log's result where reading begins again; `before` must have a resume."""
     resume = before.resume
     assert resume is not None
-
-    def named(lines: Iterable[int]) -> list[int]:
-        return [*resume.unrecognised_lines, *lines][:NAMED_LINES]
-
-    result.marks = pl.concat([before.marks.filter(pl.col("line") <= resume.lines), result.marks])
-    result.unrecognised += resume.unrecognised
-    result.unrecognised_lines = named(result.unrecognised_lines)
-    if (later := result.resume) is not None:
-        told = tuple(named(later.unrecognised_lines))
-        result.resume = replace(later, unrecognised=later.unrecognised + resume.unrecognised, unrecognised_lines=told)
-    else:
-        result.resume = resume
-    return result
+    return LogResult(
+        before.marks.filter(pl.col("line") <= resume.lines),
+        before.wrapper,
+        lines=resume.lines,
+        torn_repaired=resume.torn_repaired,
+        torn_lost=resume.torn_lost,
+        unrecognised=resume.unrecognised,
+        unrecognised_lines=list(resume.unrecognised_lines),
+        resume=resume,
+    )

@@ -1,16 +1,17 @@
 """Log text to marks: finds the lines that matter, takes them apart in columns, counts what it does not know."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 import polars as pl
 
 from gputrace import schema
 from gputrace.ingest.formats import EventRule, Formats, RecordFormat, WrapperFormat
-from gputrace.ingest.log_result import NAMED_LINES, LogResult, Resume, put_after
+from gputrace.ingest.log_result import NAMED_LINES, LogResult, Resume, up_to_resume
 from gputrace.ingest.torn import LineAt, find_torn, stitch
 from gputrace.ingest.wrappers import (
     export_to_json,
@@ -156,7 +157,7 @@ def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, li
         unknown.extend(marks.filter(pl.col("event").is_null())["line"].to_list())
         found.append(marks.with_columns(pl.col("event").fill_null("unknown")))
     # Lots follow one another, so that in order each is all in order.
-    return pl.concat(found).sort("line", maintain_order=True), unknown
+    return pl.concat(found).sort("line", maintain_order=True), sorted(unknown)
 
 
 def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
@@ -183,65 +184,76 @@ def read_log(
     With `detect`, the wrapper is told from the first chunk in which something tells it. With `before`, what was read
     of the same log when it was shorter, `source` begins at its `resume`, and the result is that of the whole log.
     """
-    result = LogResult(schema.MARKS.empty(), wrapper)
-    offset = 0
-    if before is not None and (resume := before.resume) is not None:
-        result.lines, offset = resume.lines, resume.offset
-        result.torn_repaired, result.torn_lost = resume.torn_repaired, resume.torn_lost
-    chunks = _counted(source.chunks(), progress, result)
+    result = LogResult(schema.MARKS.empty(), wrapper) if before is None else up_to_resume(before)
+    result.marks = pl.concat([result.marks, *marks_of(source, result, formats, progress, detect)])
+    return result
+
+
+def marks_of(
+    source: LogSource,
+    result: LogResult,
+    formats: Formats,
+    progress: Callable[[int], None] = lambda _: None,
+    detect: Detect | None = None,
+) -> Iterator[pl.DataFrame]:
+    """The marks of one log (`schema.MARKS`, in order of their lines) lot by lot, in bounded memory.
+
+    `result` says how to begin: without marks under its wrapper, or as `up_to_resume` gives it, where `source` begins
+    at that resume. Its counts (lines, torn, unrecognised) are those of the lots given so far, its wrapper is known
+    with the first lot, its `resume` and `open_end` hold when all are given; its marks are left as they are.
+    """
+    begin = result.resume
+    offset = begin.offset if begin is not None else 0
+    read = _Reading(result)
+    chunks = _counted(source.chunks(), progress, read)
     if detect is not None:
-        chunks = _find_wrapper(chunks, detect, result)
-        wrapper = result.wrapper
+        chunks = _find_wrapper(chunks, detect, read)
+        result.wrapper = read.wrapper
+    wrapper = read.wrapper
     # Bytes can be counted where every chunk is seen as it was read.
-    countable = result.lines == 0 or before is not None
+    countable = read.lines == 0 or begin is not None
     if wrapper is not None and wrapper.layout == "export":
         chunks, wrapper = export_to_json(chunks, wrapper), json_twin(wrapper)
         countable = False
     pattern = raw_pattern(needles_of(formats), wrapper)
-    parser = _Parser(formats)
     carried = b""
-    for chunk, last in _with_last(chunks):
-        physical = _decode(carried + chunk, result.lines + 1)
-        offset += len(chunk)
-        joined = join_parts(physical, wrapper)
-        frame = joined.lines
-        wanted = pl.col("raw").str.contains(pattern)
-        if "joined" in frame.columns:
-            wanted = wanted | pl.col("joined").str.contains(pattern).fill_null(False)
-        lines = unwrap(frame.filter(wanted), wrapper)
-        torn = find_torn(lines)
-        carried = b""
-        end = int(physical["line"][-1]) if physical.height else result.lines
-        first = end + 1
-        if last:
-            result.open_end = result.open_end or joined.unfinished is not None
-        else:
-            # What may go on in the next chunk is left for then, and all after it.
-            first = _settled_before(frame, torn, joined.unfinished or first)
-        if first <= end:
-            rest = physical.filter(pl.col("line") >= first)
-            carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
-            frame = frame.filter(pl.col("line") < first)
-            lines = lines.filter(pl.col("line") < first)
-            torn = [line for line in torn if line < first]
-        result.lines = first - 1
-        whole = lines.with_columns(pl.lit(False).alias("repaired"))
-        if torn:
-            whole = _repair(frame, whole, torn, wrapper, result)
-        parser.take(whole)
-        if not last and countable:
-            left = _bytes_of_last(chunk, end + 1 - first)
-            if left is not None and not joined.given_up:
-                result.resume = Resume(offset - left, result.lines, result.torn_repaired, result.torn_lost)
-    result.marks, unknown = parser.marks()
-    unknown.sort()
-    result.unrecognised = len(unknown)
-    result.unrecognised_lines = unknown[:NAMED_LINES]
-    if (resume := result.resume) is not None:
-        known = [line for line in unknown if line <= resume.lines]
-        told = tuple(known[:NAMED_LINES])
-        result.resume = replace(resume, unrecognised=len(known), unrecognised_lines=told)
-    return result if before is None else put_after(before, result)
+    with _Parser(formats, result) as parser:
+        for chunk, last in _with_last(chunks):
+            physical = _decode(carried + chunk, read.lines + 1)
+            offset += len(chunk)
+            joined = join_parts(physical, wrapper)
+            frame = joined.lines
+            wanted = pl.col("raw").str.contains(pattern)
+            if "joined" in frame.columns:
+                wanted = wanted | pl.col("joined").str.contains(pattern).fill_null(False)
+            lines = unwrap(frame.filter(wanted), wrapper)
+            torn = find_torn(lines)
+            carried = b""
+            end = int(physical["line"][-1]) if physical.height else read.lines
+            first = end + 1
+            if last:
+                read.open_end = read.open_end or joined.unfinished is not None
+            else:
+                # What may go on in the next chunk is left for then, and all after it.
+                first = _settled_before(frame, torn, joined.unfinished or first)
+            if first <= end:
+                rest = physical.filter(pl.col("line") >= first)
+                carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
+                frame = frame.filter(pl.col("line") < first)
+                lines = lines.filter(pl.col("line") < first)
+                torn = [line for line in torn if line < first]
+            read.lines = first - 1
+            whole = lines.with_columns(pl.lit(False).alias("repaired"))
+            if torn:
+                whole = _repair(frame, whole, torn, wrapper, read)
+            if not last and countable:
+                left = _bytes_of_last(chunk, end + 1 - first)
+                if left is not None and not joined.given_up:
+                    read.resume = Resume(offset - left, read.lines, read.torn_repaired, read.torn_lost)
+            parser.take(whole, read)
+            yield from parser.ready()
+        yield from parser.rest(read)
+    result.open_end = read.open_end
 
 
 def _settled_before(frame: pl.DataFrame, torn: list[int], first: int) -> int:
@@ -266,63 +278,102 @@ def _bytes_of_last(chunk: bytes, lines: int) -> int | None:
     return len(chunk) - at
 
 
-class _Parser:
-    """Takes lines apart in a thread beside the one that looks for them, many at a time."""
+class _Reading:
+    """How far a log was read and what was counted on the way; what was parsed is behind that."""
 
-    def __init__(self, formats: Formats) -> None:
-        self._formats = formats
+    def __init__(self, begin: LogResult) -> None:
+        self.wrapper, self.open_end, self.resume = begin.wrapper, begin.open_end, begin.resume
+        self.lines, self.torn_repaired, self.torn_lost = begin.lines, begin.torn_repaired, begin.torn_lost
+
+
+class _Lot(NamedTuple):
+    """Lines that are being parsed, and what was counted when the last of them had been read."""
+
+    parsed: Future[tuple[pl.DataFrame, list[int]]]
+    lines: int
+    torn_repaired: int
+    torn_lost: int
+    resume: Resume | None
+
+
+class _Parser:
+    """Takes lines apart in a thread beside the one that looks for them, many at a time.
+
+    The counts in `result` are brought up to each lot of marks that is handed out.
+    """
+
+    def __init__(self, formats: Formats, result: LogResult) -> None:
+        self._formats, self._result = formats, result
         self._waiting: list[pl.DataFrame] = []
         self._waiting_lines = 0
         self._pool = ThreadPoolExecutor(max_workers=1)
-        self._parsed: list[Future[tuple[pl.DataFrame, list[int]]]] = []
+        self._lots: deque[_Lot] = deque()
 
-    def take(self, lines: pl.DataFrame) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def take(self, lines: pl.DataFrame, read: _Reading) -> None:
         """Lines to be parsed, in order: line, text, stream, arrival_ns, repaired."""
         self._waiting.append(lines)
         self._waiting_lines += lines.height
         if self._waiting_lines >= _PARSED_AT_ONCE:
-            self._submit()
+            self._submit(read)
 
-    def _submit(self) -> None:
+    def ready(self) -> Iterator[pl.DataFrame]:
+        """The marks of all lots but the last two: memory is bounded by these."""
+        while len(self._lots) > 2:
+            yield self._next()
+
+    def rest(self, read: _Reading) -> Iterator[pl.DataFrame]:
+        """The marks of all lots that are left."""
+        if self._waiting:
+            self._submit(read)
+        while self._lots:
+            yield self._next()
+
+    def _submit(self, read: _Reading) -> None:
         lines = pl.concat(self._waiting)
         self._waiting, self._waiting_lines = [], 0
-        if len(self._parsed) > 1:
-            # Not more than two lots in hand: memory is bounded by them.
-            self._parsed[-2].result()
-        self._parsed.append(self._pool.submit(parse_lines, lines, self._formats))
+        parsed = self._pool.submit(parse_lines, lines, self._formats)
+        self._lots.append(_Lot(parsed, read.lines, read.torn_repaired, read.torn_lost, read.resume))
 
-    def marks(self) -> tuple[pl.DataFrame, list[int]]:
-        """All marks in order of their lines, and the lines of a family that were not understood."""
-        if self._waiting:
-            self._submit()
-        self._pool.shutdown()
-        parts = [future.result() for future in self._parsed]
-        if not parts:
-            return schema.MARKS.empty(), []
-        marks = pl.concat([marks for marks, _ in parts])
-        return schema.MARKS.fit(marks), [line for _, unknown in parts for line in unknown]
+    def _next(self) -> pl.DataFrame:
+        lot, result = self._lots.popleft(), self._result
+        marks, unknown = lot.parsed.result()
+        if lot.resume is not None and (result.resume is None or lot.resume.lines > result.resume.lines):
+            known = [line for line in unknown if line <= lot.resume.lines]
+            named = tuple([*result.unrecognised_lines, *known][:NAMED_LINES])
+            count = result.unrecognised + len(known)
+            result.resume = replace(lot.resume, unrecognised=count, unrecognised_lines=named)
+        result.lines, result.torn_repaired, result.torn_lost = lot.lines, lot.torn_repaired, lot.torn_lost
+        result.unrecognised += len(unknown)
+        result.unrecognised_lines = [*result.unrecognised_lines, *unknown][:NAMED_LINES]
+        return schema.MARKS.fit(marks)
 
 
-def _counted(chunks: Iterator[bytes], progress: Callable[[int], None], result: LogResult) -> Iterator[bytes]:
+def _counted(chunks: Iterator[bytes], progress: Callable[[int], None], read: _Reading) -> Iterator[bytes]:
     """The chunks, their sizes reported, and whether the last ended a line noted."""
     for chunk in chunks:
         progress(len(chunk))
-        result.open_end = not chunk.endswith(b"\n")
+        read.open_end = not chunk.endswith(b"\n")
         yield chunk
 
 
-def _find_wrapper(chunks: Iterator[bytes], detect: Detect, result: LogResult) -> Iterator[bytes]:
+def _find_wrapper(chunks: Iterator[bytes], detect: Detect, read: _Reading) -> Iterator[bytes]:
     """Skips chunks, counting their lines, up to the one that tells the wrapper; that one and those after it."""
     for chunk in chunks:
         # Mostly, the first lines tell it.
-        result.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", SNIFFED_BYTES) + 1], 1))
+        read.wrapper, told = detect(_decode(chunk[: chunk.find(b"\n", SNIFFED_BYTES) + 1], 1))
         if told:
             return chain([chunk], chunks)
-        lines = _decode(chunk, result.lines + 1)
-        result.wrapper, told = detect(lines)
+        lines = _decode(chunk, read.lines + 1)
+        read.wrapper, told = detect(lines)
         if told:
             return chain([chunk], chunks)
-        result.lines += lines.height
+        read.lines += lines.height
     return iter(())
 
 
@@ -354,7 +405,7 @@ def _repair(
     whole: pl.DataFrame,
     torn: list[int],
     wrapper: WrapperFormat | None,
-    result: LogResult,
+    read: _Reading,
 ) -> pl.DataFrame:
     """`whole` with the torn lines replaced by the records and lines that they were made of."""
     consumed: set[int] = set()
@@ -368,8 +419,8 @@ def _repair(
         outcome = stitch([LineAt(*row) for row in window.iter_rows()])
         consumed |= outcome.consumed
         restored.extend(outcome.restored)
-        result.torn_repaired += outcome.repaired
-        result.torn_lost += outcome.lost
+        read.torn_repaired += outcome.repaired
+        read.torn_lost += outcome.lost
     pieces = pl.DataFrame(
         [(p.line, p.text, stream_of(p.stream), p.arrival_ns, p.repaired) for p in restored],
         schema={**whole.schema},

@@ -106,7 +106,7 @@ def to_sequence(marks: pl.DataFrame) -> Sequence:
         figures[event] = own
     left_out = pl.concat(damaged) if damaged else pl.Series("order", [], pl.UInt32)
     whole = numbered if left_out.is_empty() else numbered.filter(~pl.col("order").is_in(left_out.implode()))
-    return Sequence(whole.with_columns(_restarts(whole).alias("restart")), figures, len(left_out))
+    return Sequence(whole.with_columns(restarts(whole).alias("restart")), figures, len(left_out))
 
 
 def _figures(own: pl.DataFrame) -> pl.DataFrame:
@@ -163,7 +163,7 @@ def _number(values: pl.Series) -> pl.Series:
     return pl.select(pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias("value")).to_series()
 
 
-def _restarts(frame: pl.DataFrame) -> pl.Series:
+def restarts(frame: pl.DataFrame) -> pl.Series:
     """How many restarts lie before each mark: an engine start, or TIMELINE offsets that begin anew.
 
     Files with stderr lines count as one log, in the order given (a rotated set goes on where it was cut); files with

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import PhaseFinding
-from gputrace.analysis.phases import _p_value, classify, concurrent, with_transfer
+from gputrace.analysis.phases import classify, concurrent, p_value, with_transfer
 from gputrace.analysis.thresholds import MIN_CALLS
 from gputrace.schema import CONTAINS_OTHERS, HOST, PHASE_NAMES
 from gputrace.trace import Trace
@@ -222,15 +222,15 @@ def test_p_values_are_scipys(seed: int, n: int, strength: float, ties: bool) -> 
         x, y = np.round(x), np.round(y)
     if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
         return
-    rank, p_value = spearmanr(x, y)
-    assert _p_value(float(rank), n) == pytest.approx(float(p_value), rel=1e-6, abs=1e-12)
+    rank, chance = spearmanr(x, y)
+    assert p_value(float(rank), n) == pytest.approx(float(chance), rel=1e-6, abs=1e-12)
     polars_rank = pl.DataFrame({"x": x, "y": y}).select(pl.corr("x", "y", method="spearman")).item()
     assert polars_rank == pytest.approx(float(rank), abs=1e-9)
 
 
 @pytest.mark.parametrize("rank", [1.0, -1.0])
 def test_a_perfect_correlation_has_a_p_value_of_nothing(rank: float) -> None:
-    assert 0.0 <= _p_value(rank, 10) < 1e-12
+    assert 0.0 <= p_value(rank, 10) < 1e-12
 
 
 # --- findings ------------------------------------------------------------------------------------------------------

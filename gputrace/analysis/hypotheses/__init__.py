@@ -1,5 +1,7 @@
 """Candidate explanations, one module each; a new one is a module with a `HYPOTHESIS` added to `ALL`."""
 
+from collections.abc import Iterable
+
 from gputrace.analysis.diagnosis import HypothesisFinding
 from gputrace.analysis.hypotheses import (
     device_allocation,
@@ -45,11 +47,15 @@ ALL: tuple[Hypothesis, ...] = tuple(
     )
 )
 
-__all__ = ["ALL", "Case", "Hypothesis", "judge_all"]
+__all__ = ["ALL", "Case", "Hypothesis", "in_order", "judge_all"]
 
 
 def judge_all(case: Case) -> tuple[HypothesisFinding, ...]:
-    """Verdicts on all hypotheses: supported ones first, by the seconds at stake, then undetermined, then refuted."""
+    """Verdicts on all hypotheses, in order."""
+    return in_order([hypothesis.judge(case) for hypothesis in ALL])
+
+
+def in_order(found: Iterable[HypothesisFinding]) -> tuple[HypothesisFinding, ...]:
+    """Supported ones first, by the seconds at stake, then undetermined, then refuted."""
     order = {"supported": 0, "undetermined": 1, "refuted": 2}
-    found = [hypothesis.judge(case) for hypothesis in ALL]
     return tuple(sorted(found, key=lambda finding: (order[finding.verdict], -finding.at_stake_s, finding.id)))

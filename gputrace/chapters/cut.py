@@ -1,0 +1,129 @@
+"""Cuts the marks of a log, as they come, into chapters of whole calls.
+
+    |-- before --|------------- own -------------|-- after --|
+                                     |-- before --|------------- own ...
+
+A call belongs to the chapter in which its first line lies. The marks before and after are there so that calls, their
+syntheses and their waits across an edge are seen whole; what they add is not counted.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import polars as pl
+
+from gputrace import schema
+from gputrace.rebuild.sequence import restarts
+
+NO_LINE = int(np.iinfo(np.uint32).max)
+# Lines that hold for everything after them: the time that offsets count from, and the workers' GPUs.
+_STAY = ("engine_start", "worker_started")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long a chapter is: so many marks, or so many seconds if that is less; and how far its surroundings reach.
+
+    200,000 marks are some 8,000 calls. 10,000 marks before are 400 calls: more than the engine has in flight.
+    """
+
+    marks: int = 200_000
+    seconds: float = inf
+    marks_before: int = 10_000
+    marks_after: int = 5_000
+    seconds_around: float = 600.0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The marks of a chapter and its surroundings; its own are those of lines after `after_line` up to `last_line`.
+
+    `restarts_before` is how often the prover had been started again before the first of all these marks.
+    """
+
+    marks: pl.DataFrame
+    after_line: int
+    last_line: int
+    restarts_before: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the log ends with it."""
+        return self.last_line == NO_LINE
+
+    @property
+    def is_own(self) -> pl.Expr:
+        """Whether a row with the column `line` belongs to the chapter."""
+        return (pl.col("line") > self.after_line) & (pl.col("line") <= self.last_line)
+
+
+def cuts(lots: Iterable[pl.DataFrame], size: Size) -> Iterator[Cut]:
+    """The chapters of one log; `lots` are its MARKS in order, lot by lot. The last chapter may be longer by a half."""
+    held, own_from, after_line, restarted = schema.MARKS.empty(), 0, 0, 0
+    coming: list[pl.DataFrame] = []
+    for lot in lots:
+        coming.append(lot)
+        if held.height + sum(one.height for one in coming) < own_from + size.marks_after:
+            continue
+        held, coming = pl.concat([held, *coming]), []
+        while (edge := _edge(held, own_from, size)) is not None:
+            own_to, known_to = edge
+            last_line = int(held["line"][own_to - 1])
+            yield Cut(held[:known_to], after_line, last_line, restarted)
+            begin = _reach_back(held, own_to, size)
+            kept = _staying(held[:begin])
+            restarted += int(restarts(held[: begin + 1])[begin])
+            held, own_from, after_line = (
+                pl.concat([kept, held[begin:]], rechunk=True),
+                kept.height + own_to - begin,
+                last_line,
+            )
+    yield Cut(pl.concat([held, *coming]), after_line, NO_LINE, restarted)
+
+
+def stamps_s(marks: pl.DataFrame) -> np.ndarray:
+    """When each mark was written, in seconds, by the times that most marks of the log tell; NaN before the first."""
+    known = next((name for name in ("log_ns", "arrival_ns") if marks[name].count()), "offset_ms")
+    seconds = marks[known].forward_fill().cast(pl.Float64) / (1e3 if known == "offset_ms" else 1e9)
+    return seconds.to_numpy()
+
+
+def _edge(held: pl.DataFrame, own_from: int, size: Size) -> tuple[int, int] | None:
+    """Where the chapter ends and what is after it ends; None where that is not known yet."""
+    if held.height < own_from + 2:
+        return None
+    own_to = own_from + size.marks
+    after_s = inf
+    stamps = stamps_s(held)
+    if size.seconds < inf:
+        late = np.flatnonzero(stamps[own_from:] > stamps[own_from] + size.seconds)
+        own_to = min(own_to, own_from + max(1, int(late[0]))) if len(late) else own_to
+        after_s = size.seconds_around
+    if own_to >= held.height:
+        return None
+    known_to = own_to + size.marks_after
+    far = np.flatnonzero(stamps[own_to:] > stamps[own_to] + after_s)
+    known_to = min(known_to, own_to + int(far[0])) if len(far) else known_to
+    # What would be left for a last chapter of its own must be worth one.
+    return (own_to, known_to) if held.height >= max(known_to, own_to + (own_to - own_from) // 2) else None
+
+
+def _reach_back(held: pl.DataFrame, own_to: int, size: Size) -> int:
+    """Where the surroundings of a chapter that begins at `own_to` begin."""
+    begin = max(0, own_to - size.marks_before)
+    if size.seconds < inf:
+        stamps = stamps_s(held)
+        near = np.flatnonzero(stamps[begin:own_to] >= stamps[own_to] - size.seconds_around)
+        begin = begin + int(near[0]) if len(near) else own_to - 1
+    return begin
+
+
+def _staying(passed: pl.DataFrame) -> pl.DataFrame:
+    """What holds on of the marks that are let go: the last engine start and what the workers said since."""
+    told = passed.filter(pl.col("event").is_in(_STAY))
+    starts = np.flatnonzero((told["event"] == "engine_start").to_numpy())
+    return (
+        told[int(starts[-1]) :] if len(starts) else told.unique(["event", "worker"], keep="last", maintain_order=True)
+    )
