@@ -4,15 +4,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import polars as pl
-
-from benchmarks.make_log import EPOCH_US, write_log
+from benchmarks.make_log import write_log
+from benchmarks.make_month import Load, write_month_log, write_samples
 
 DATA = Path(__file__).parent / "data"
 DENSE, SPARSE = 8, 100
-ROWS_PER_PIECE = 1_000_000
-STEP_NS = 100_000_000
+STEPS_PER_DAY = 864_000
 
 
 def log_of(megabytes: float, interesting_every: int = DENSE, seed: int = 1) -> Path:
@@ -25,7 +22,19 @@ def log_of(megabytes: float, interesting_every: int = DENSE, seed: int = 1) -> P
 
 def samples_of(rows: int, gpus: int = 1) -> Path:
     """A recording of `rows` samples of 0.1 s of every GPU, as Parquet, from the start of the logs on."""
-    return _kept(DATA / f"samples-{rows}x{gpus}.parquet", lambda path: _write_samples(path, rows, gpus))
+    return _kept(DATA / f"samples-{rows}x{gpus}.parquet", lambda path: write_samples(path, rows, gpus))
+
+
+def month_of(calls: int = 300_000, gpus: int = 8, days: float = 30) -> tuple[Path, Path]:
+    """The log of a run of so many calls on so many GPUs, and the samples of 0.1 s that fit it."""
+    name = f"month-{calls}x{gpus}-{days:g}d"
+    log, samples = DATA / f"{name}.log", DATA / f"{name}.parquet"
+    if not (log.exists() and samples.exists()):
+        log.unlink(missing_ok=True)
+        loads: list[Load] = []
+        _kept(log, lambda path: loads.extend(write_month_log(path, calls=calls, gpus=gpus, days=days)))
+        _kept(samples, lambda path: write_samples(path, round(days * STEPS_PER_DAY), gpus, loads))
+    return log, samples
 
 
 def _kept(path: Path, make: Callable[[Path], object]) -> Path:
@@ -37,41 +46,3 @@ def _kept(path: Path, make: Callable[[Path], object]) -> Path:
         make(unfinished)
         unfinished.replace(path)
     return path
-
-
-def _write_samples(path: Path, rows: int, gpus: int) -> None:
-    rng = np.random.default_rng(1)
-    pieces = [
-        _samples(rng, first, min(ROWS_PER_PIECE, rows - first), gpu).lazy()
-        for first in range(0, rows, ROWS_PER_PIECE)
-        for gpu in range(gpus)
-    ]
-    pl.concat(pieces).sink_parquet(path)
-
-
-def _samples(rng: np.random.Generator, first: int, count: int, gpu: int) -> pl.DataFrame:
-    """Bursts of copies between stretches of kernels; counters never fall."""
-    step = np.arange(first, first + count)
-    start = EPOCH_US * 1_000 + step * STEP_NS
-    busy = np.clip(0.4 + 0.4 * np.sin(step / 7.0) + rng.normal(0.0, 0.1, count), 0.0, 1.0)
-    received = first * 2_000_000_000 + np.cumsum(rng.integers(0, 2_000_000_000, count))
-    return pl.DataFrame(
-        {
-            "gpu": np.full(count, gpu, dtype=np.int32),
-            "t_start_ns": start,
-            "t_end_ns": start + STEP_NS,
-            "t_mono_ns": step * STEP_NS,
-            "late_ms": rng.random(count),
-            "rx_wire_bytes_total": received,
-            "tx_wire_bytes_total": received // 20,
-            "pcie_source": ["counters"] * count,
-            "gpm_interval_ms": np.full(count, 100.0),
-            "gpm_sm_active": busy,
-            "gpu_util": (busy * 100).astype(np.int64),
-            "sm_clock_mhz": np.full(count, 1_980),
-            "link_gen": np.full(count, 5),
-            "link_width": np.full(count, 16),
-            "hole": np.zeros(count, dtype=bool),
-            "failed": [""] * count,
-        }
-    )

@@ -23,7 +23,7 @@ TIMELINE,{offset_ms},GPU_QUEUE,{job},partition={partition}
 @ pickup +700
 TIMELINE,{offset_ms},GPU_PICKUP,{job},worker={worker},partition={partition}
 @ gpu_start +710
- INFO gpu_worker{{worker_id={worker} gpu=0 job_id={job} proof_kind=porep-c2 batch_size=1 \
+ INFO gpu_worker{{worker_id={worker} gpu={gpu} job_id={job} proof_kind=porep-c2 batch_size=1 \
 partition=Some({partition})}}: cuzk_core::engine: GPU_TIMING hot_path pre-prove overhead worker_id={worker} \
 partition=Some({partition}) status_ms={hot_path_ms} fail_check_ms=0 mark_busy_ms=0 \
 total_overhead_ms={hot_path_ms}
@@ -52,7 +52,7 @@ CUZK_TIMING: mutex_held_ms={held_ms} total_start_fn_ms={start_fn_ms}
  INFO cuzk_core::engine: GPU_TIMING spawn_blocking prove_start worker_id={worker} \
 partition=Some({partition}) spawn_to_enter_ms={spawn_ms} prove_start_ms={prove_start_ms}
 @ returned +610
- INFO gpu_worker{{worker_id={worker} gpu=0 job_id={job} proof_kind=porep-c2 batch_size=1 \
+ INFO gpu_worker{{worker_id={worker} gpu={gpu} job_id={job} proof_kind=porep-c2 batch_size=1 \
 partition=Some({partition})}}: cuzk_core::engine: GPU_TIMING prove_start returned worker_id={worker} \
 partition=Some({partition}) total_pre_prove_ms={pre_prove_ms} spawn_blocking_wall_ms={spawn_wall_ms}
 @ finished +620
@@ -69,11 +69,8 @@ finish_ms={finish_ms} drop_res_ms=0 lock_wait_ms=0 process_ms={trim_ms} total_ms
 CUZK_TIMING: async_dealloc_ms={dealloc_ms}
 """.replace("\\\n", "")
 
-START_LINES = (
-    " INFO cuzk_core::engine: starting cuzk engine pipeline_enabled=true",
-    " INFO cuzk_core::engine: pipeline GPU worker started worker_id=0 gpu=0 sub_id=0",
-    " INFO cuzk_core::engine: pipeline GPU worker started worker_id=1 gpu=0 sub_id=1",
-)
+ENGINE_STARTED = " INFO cuzk_core::engine: starting cuzk engine pipeline_enabled=true"
+WORKER_STARTED = " INFO cuzk_core::engine: pipeline GPU worker started worker_id={worker} gpu={gpu} sub_id={place}"
 
 # {0} and {1} are numbers no two lines share; {2}, {3} and {4} vary up to 65535. There are sixteen of these
 # lines, so that four random bits pick one.

@@ -12,13 +12,14 @@ import heapq
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.log_lines import ORDINARY_LINES, START_LINES, as_text, partition_templates
+from benchmarks.log_lines import ENGINE_STARTED, ORDINARY_LINES, WORKER_STARTED, as_text, partition_templates
 
 EPOCH_US = 1_773_425_462_104_311  # wall time of the engine's start, offset 0 of the TIMELINE records
 DAEMON_START_US = -2_000_000  # against the engine's start, as all other *_us and *_ms instants here
@@ -39,10 +40,33 @@ class Mark(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What one GPU is given to do: a job every `job_every_ms` from `first_job_ms` on; 0: all the time."""
+
+    gpu: int = 0
+    first_job_ms: int = 0
+    job_every_ms: int = 0
+
+    def earliest_ms(self, number: int) -> int:
+        """When the partition of this number can be synthesised at the earliest."""
+        return self.first_job_ms + number // PARTITIONS_PER_JOB * self.job_every_ms
+
+
+@dataclass
+class Work:
+    """When one GPU copied and computed: edges of the stretches in ms, begin and end in turn, in order of time."""
+
+    copies_ms: list[int] = field(default_factory=list)
+    kernels_ms: list[int] = field(default_factory=list)
+
+
 class Prover:
     """One GPU and its workers, in whole milliseconds; partitions are proved in the order they are queued."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, gpu: int = 0) -> None:
+        self.work = Work()
+        self._first_worker = gpu * WORKERS
         self._between = rng.randint
         self._worker_free_ms = [0] * WORKERS
         self._last_entry_ms = 0
@@ -87,6 +111,9 @@ class Prover:
         self._last_entry_ms = entry
         self._mutex_free_ms = unlock
         self._finalizer_free_ms = finished + trim + 1
+        copied = lock + alloc + copy + coset
+        self.work.copies_ms.extend((lock + alloc, copied))
+        self.work.kernels_ms.extend((copied + init, ntt_end - dtor, barrier_end, tail_end))
 
         instants = {
             "pickup": pickup,
@@ -107,7 +134,7 @@ class Prover:
             "deallocated": finished + trim + dealloc,
         }
         values: dict[str, str | int] = {
-            "worker": worker,
+            "worker": self._first_worker + worker,
             "hot_path_ms": hot_path,
             "spawn_ms": spawn,
             "split_ms": split,
@@ -141,10 +168,19 @@ class Prover:
         return instants, values
 
 
-def marks(rng: random.Random, *, ansi: bool) -> Iterator[Mark]:
-    """The pipeline's lines in the order of time, without end."""
+def start_marks(gpus: int, *, ansi: bool) -> Iterator[Mark]:
+    """The engine's first lines."""
+    yield Mark(0, 0, *as_text(ENGINE_STARTED, ansi=ansi))
+    for worker in range(gpus * WORKERS):
+        line = WORKER_STARTED.format(worker=worker, gpu=worker // WORKERS, place=worker % WORKERS)
+        yield Mark(170 + 20 * worker, 1 + worker, *as_text(line, ansi=ansi))
+
+
+def marks(rng: random.Random, *, ansi: bool, plan: Plan | None = None, prover: Prover | None = None) -> Iterator[Mark]:
+    """The lines of one GPU's pipeline in the order of time, without end."""
+    plan = plan or Plan()
     templates = partition_templates(ansi=ansi)
-    prover, ordinals = Prover(rng), count()
+    prover, ordinals = prover or Prover(rng), count()
     synthesising: list[tuple[int, int, int]] = []  # a heap of (end, partition's number, duration)
     pending: list[Mark] = []  # a heap: calls overlap, so lines are not made in the order of time
     released_ms: list[int] = []
@@ -152,7 +188,7 @@ def marks(rng: random.Random, *, ansi: bool) -> Iterator[Mark]:
 
     def ids(number: int) -> dict[str, str | int]:
         job, partition = divmod(number, PARTITIONS_PER_JOB)
-        return {"job": f"porep-1000-{4200 + job}", "partition": partition}
+        return {"job": f"porep-{1000 + plan.gpu}-{4200 + job}", "partition": partition, "gpu": plan.gpu}
 
     def tell(instants_ms: dict[str, int], values: dict[str, str | int]) -> None:
         apart_us = rng.randint(0, 9)
@@ -167,10 +203,8 @@ def marks(rng: random.Random, *, ansi: bool) -> Iterator[Mark]:
         heapq.heappush(synthesising, (start_ms + synth_ms + rng.randint(1, 9), number, synth_ms))
         tell({"synth_start": start_ms}, ids(number))
 
-    for at_us, line in zip((0, 170, 190), START_LINES, strict=True):
-        yield Mark(at_us, next(ordinals), *as_text(line, ansi=ansi))
     for number in range(SYNTHESES_AT_ONCE):
-        synthesise(number, 0)
+        synthesise(number, plan.earliest_ms(number))
     for started in count(SYNTHESES_AT_ONCE):
         end_ms, number, synth_ms = heapq.heappop(synthesising)
         # All that is still to be told comes after the first synthesis to end.
@@ -183,11 +217,17 @@ def marks(rng: random.Random, *, ansi: bool) -> Iterator[Mark]:
         more = ids(number) | {"synth_ms": synth_ms, "filled": int(is_last)}
         tell({"synth_end": end_ms} | instants_ms, more | values)
         must_be_released = started - PARTITIONS_IN_MEMORY
-        synthesise(started, max(end_ms, released_ms[must_be_released] if must_be_released >= 0 else 0))
+        room_ms = released_ms[must_be_released] if must_be_released >= 0 else 0
+        synthesise(started, max(end_ms, room_ms, plan.earliest_ms(started)))
 
 
-def log_lines(*, interesting_every: int, seed: int, ansi: bool) -> Iterator[str]:
-    """The whole log without end: before each line of interest come the ordinary ones, evenly in time."""
+def endless_marks(*, seed: int, ansi: bool) -> Iterator[Mark]:
+    """The lines of interest of an engine with one GPU that has always work."""
+    return chain(start_marks(1, ansi=ansi), marks(random.Random(seed + 1), ansi=ansi))
+
+
+def log_lines(told: Iterable[Mark], *, interesting_every: int, seed: int, ansi: bool) -> Iterator[str]:
+    """The whole log: before each line of interest come the ordinary ones, evenly in time."""
     rng = random.Random(seed)
     ordinary = [as_text(line, ansi=ansi)[1].format for line in ORDINARY_LINES.strip("\n").splitlines()]
     dim, plain = ("\x1b[2m", "\x1b[0m") if ansi else ("", "")
@@ -203,7 +243,7 @@ def log_lines(*, interesting_every: int, seed: int, ansi: bool) -> Iterator[str]
         return f"{dim}{date}.{micros:06d}Z{plain}"
 
     last_us = DAEMON_START_US
-    for mark in marks(random.Random(seed + 1), ansi=ansi):
+    for mark in told:
         gap_us = mark.at_us - last_us
         for step in range(1, interesting_every):
             bits = random_bits(52)
@@ -217,7 +257,8 @@ def log_lines(*, interesting_every: int, seed: int, ansi: bool) -> Iterator[str]
 
 def write_log(path: Path, *, megabytes: float, interesting_every: int = 8, seed: int = 1, ansi: bool = False) -> int:
     """Writes at most that many megabytes, to the last whole line, and returns the number of lines."""
-    lines = log_lines(interesting_every=interesting_every, seed=seed, ansi=ansi)
+    told = endless_marks(seed=seed, ansi=ansi)
+    lines = log_lines(told, interesting_every=interesting_every, seed=seed, ansi=ansi)
     left, written = int(megabytes * BYTES_PER_MEGABYTE), 0
     with path.open("wb") as file:
         while left > 0:

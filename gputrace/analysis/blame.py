@@ -19,6 +19,8 @@ from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.trace import Trace
 
 UNEXPLAINED = "unexplained"
+# The thresholds that decide what a second is charged to, where a GPU was sampled; without samples none does.
+CHARGED_BY = ("copy_link_share", "staged_share")
 
 
 def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, str]]:

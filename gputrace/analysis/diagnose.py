@@ -10,7 +10,7 @@ import polars as pl
 from gputrace import schema
 from gputrace.analysis.account import GpuView, gpu_views
 from gputrace.analysis.bandwidth import Transfers, transfers
-from gputrace.analysis.blame import charge, lost_pieces
+from gputrace.analysis.blame import CHARGED_BY, charge, lost_pieces
 from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause, main_cause_of
@@ -78,7 +78,7 @@ def examine(
     classed = _classes(measured, limits)
     # What the GPU's time went to concerns every call, whoever asked about some of them.
     phases = summarise_phases(replace(trace, focus=None), moved, bursts, in_regimes)
-    case = _case(trace, measured, phases, limits)
+    case = _case(trace, measured, phases, limits, _blame(measured, limits))
     states = _states(measured, limits)
     diagnosis = Diagnosis(
         window=_window(trace, spans),
@@ -109,7 +109,7 @@ def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
     limits = thresholds or Thresholds()
     measured = _measure(trace, limits)
     phases = summarise_phases(replace(trace, focus=None), measured.moved, measured.bursts)
-    case = _case(trace, measured, phases, limits)
+    case = _case(trace, measured, phases, limits, _blame(measured, limits))
     states = _states(measured, limits)
     return Diagnosis(
         window=_window(trace, measured.windows),
@@ -164,7 +164,9 @@ def _classes(measured: _Measured, limits: Thresholds) -> Callable[[tuple[PhaseFi
     return lambda phases: with_transfer(phases, min(floors, default=None), max(line_floors, default=None))
 
 
-def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds) -> Case:
+def _case(
+    trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds, blame: pl.DataFrame
+) -> Case:
     """The evidence under these thresholds."""
     classed = _classes(measured, limits)(phases)
     return Case(
@@ -175,7 +177,7 @@ def _case(trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], l
         measured.moved,
         measured.bursts,
         measured.signs,
-        _blame(measured, limits),
+        blame,
         {phase.name: phase for phase in classed},
         limits,
     )
@@ -185,9 +187,11 @@ def _tried(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thre
     """Causes with every threshold halved and doubled; of no GPU's time: none."""
     if not diagnosis.gpus:
         return ()
+    sampled = any(view.sampled for view in measured.views)
     found = []
     for (name, value), varied in limits.variations().items():
-        case = _case(trace, measured, diagnosis.phases, varied)
+        blame = _blame(measured, varied) if sampled and name in CHARGED_BY else diagnosis.blame
+        case = replace(_case(trace, measured, diagnosis.phases, varied, blame), tells=False)
         lost_s = {total.cause: total.total_s for total in causes(case.blame)}
         found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case)))
     return tuple(found)

@@ -1,10 +1,11 @@
 """Constant or variable: every kind of phase over the complete calls, what it copied, and what its length goes with."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from scipy.special import stdtr
 
@@ -18,6 +19,10 @@ from gputrace.analysis.thresholds import (
 )
 from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX, PHASE_NAMES
 from gputrace.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 # A phase in which the SMs are busy more than this copies beside its kernels.
 _MIXED_SM_SHARE = 0.5
@@ -37,67 +42,127 @@ def summarise_phases(
     length goes with takes half of the time: `with_drivers` says whether it is wanted.
     """
     complete = trace.calls_in_focus.filter("complete")
-    phases = trace.phases.join(complete.select("call", "warmup"), on="call")
-    phases = phases.group_by("call", "name", maintain_order=True).agg(
-        pl.col("duration_ms").sum(), pl.col("under_mutex").first(), pl.col("warmup").first()
-    )
-    named = {str(name): own for (name,), own in phases.group_by("name", maintain_order=True)}
-    held = named.get("mutex_held", phases.clear())
-    held_total = float(held["duration_ms"].sum())
-    held = held.filter(~pl.col("warmup"))
+    durations = _durations(trace, complete, regimes)
+    held = durations.get("mutex_held")
+    held_total = float(held.values_ms.sum()) if held else 0.0
+    held_medians = [_median(held.in_regime(number)) if held else 0.0 for number in range(len(regimes))]
     held_median = float(complete["mutex_held_ms"].median() or 0.0)  # type: ignore[arg-type]
     instances = _instances(moved, complete)
-    context = driver_context(trace, complete, bursts) if with_drivers else pl.DataFrame()
+    candidates = _Candidates(driver_context(trace, complete, bursts)) if with_drivers else None
     found = []
-    for name in PHASE_NAMES:
-        own = named.get(name)
-        if own is None:
-            continue
-        typical = own.filter(~pl.col("warmup"))
-        kind, reason = _classify_within(typical, held, regimes, held_median)
-        values = own["duration_ms"].cast(pl.Float64).to_numpy()
-        low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    for name, own in durations.items():
+        kind, reason = _classify_within(own, held_medians, held_median)
+        ordered = np.sort(own.values_ms)
         found.append(
             PhaseFinding(
                 name=name,
                 contains_others=name in CONTAINS_OTHERS,
-                count=len(values),
-                min_ms=float(values.min()),
-                p5_ms=float(low),
-                median_ms=float(middle),
-                mean_ms=float(values.mean()),
-                p95_ms=float(high),
-                max_ms=float(values.max()),
+                count=len(ordered),
+                min_ms=float(ordered[0]),
+                p5_ms=quantile(ordered, 0.05),
+                median_ms=quantile(ordered, 0.5),
+                mean_ms=float(ordered.mean()),
+                p95_ms=quantile(ordered, 0.95),
+                max_ms=float(ordered[-1]),
                 phase_class=kind,
                 class_reason=reason,
-                under_mutex=bool(own["under_mutex"][0]),
-                share_of_mutex_held=float(values.sum()) / held_total if held_total and own["under_mutex"][0] else None,
-                drivers=_drivers(own, context) if with_drivers and kind == "variable" else (),
+                under_mutex=own.under_mutex,
+                share_of_mutex_held=float(ordered.sum()) / held_total if held_total and own.under_mutex else None,
+                drivers=_drivers(own, candidates) if candidates and kind == "variable" else (),
                 **_copied(instances.get(name)),
             )
         )
     return tuple(found)
 
 
-def _classify_within(
-    own: pl.DataFrame, held: pl.DataFrame, regimes: Sequence[pl.Series], held_median_ms: float
-) -> tuple[str, str]:
+@dataclass(frozen=True)
+class _Durations:
+    """One kind of phase: of each complete call its number, milliseconds, whether it is a warm-up, and its regime.
+
+    `regime` counts from 0, -1: in none.
+    """
+
+    under_mutex: bool
+    call: pl.Series
+    values_ms: Floats
+    warmup: Bools
+    regime: Ints
+
+    @property
+    def typical_ms(self) -> Floats:
+        """Milliseconds of the calls that are no warm-up."""
+        return self.values_ms[~self.warmup]
+
+    def in_regime(self, number: int) -> Floats:
+        """Milliseconds of a regime's calls that are no warm-up."""
+        return self.values_ms[(self.regime == number) & ~self.warmup]
+
+
+def _durations(trace: Trace, complete: pl.DataFrame, regimes: Sequence[pl.Series]) -> dict[str, _Durations]:
+    """The durations of each phase that the log shows, in the order of a call; those of several circuits added up."""
+    regime_of = pl.DataFrame(
+        {"call": pl.concat(list(regimes)), "regime": np.repeat(np.arange(len(regimes)), list(map(len, regimes)))}
+        if regimes
+        else {},
+        schema={"call": pl.UInt32, "regime": pl.Int64},
+    )
+    calls = complete.select("call", "warmup").join(regime_of, on="call", how="left", maintain_order="left")
+    told = trace.phases.select(
+        "call",
+        pl.col("name").cast(pl.Enum(PHASE_NAMES), strict=False),
+        pl.col("duration_ms").fill_null(0),
+        "under_mutex",
+    ).join(calls.with_columns(pl.col("regime").fill_null(-1)), on="call", maintain_order="left")
+    named = {str(key[0]): own for key, own in told.partition_by("name", as_dict=True).items()}
+    found = {}
+    for name in PHASE_NAMES:
+        if name not in named:
+            continue
+        own = named[name]
+        if own["call"].n_unique() < own.height:
+            others = pl.col("under_mutex", "warmup", "regime").first()
+            own = own.group_by("call", maintain_order=True).agg(pl.col("duration_ms").sum(), others)
+        found[name] = _Durations(
+            bool(own["under_mutex"][0]),
+            own["call"],
+            own["duration_ms"].cast(pl.Float64).to_numpy(),
+            own["warmup"].to_numpy(),
+            own["regime"].to_numpy(),
+        )
+    return found
+
+
+def quantile(ordered: Floats, share: float) -> float:
+    """As `np.quantile`, of values in order: that takes a hundred times as long, which counts where regimes are many."""
+    at = (len(ordered) - 1) * share
+    before = int(at)
+    low, high = float(ordered[before]), float(ordered[min(before + 1, len(ordered) - 1)])
+    part = at - before
+    # From the nearer of the two, as numpy does.
+    return high - (high - low) * (1.0 - part) if part >= 0.5 else low + (high - low) * part
+
+
+def _median(values: Floats) -> float:
+    return float(np.median(values)) if len(values) else 0.0
+
+
+def _classify_within(own: _Durations, held_medians_ms: Sequence[float], held_median_ms: float) -> tuple[str, str]:
     """The class over the whole run where there is one regime; else variable if it is so in one of them.
 
-    Regimes with too few calls say nothing; where all have, the whole run decides.
+    Regimes with too few calls say nothing; where all have, the whole run decides. `held_medians_ms` has the median hold
+    of each regime.
     """
-    whole = classify(_milliseconds(own), held_median_ms)
-    if len(regimes) < 2:
+    whole = classify(own.typical_ms, held_median_ms)
+    if len(held_medians_ms) < 2:
         return whole
     medians, classes = [], []
-    for number, calls in enumerate(regimes, 1):
-        inside = pl.col("call").is_in(calls.implode())
-        durations = _milliseconds(own.filter(inside))
-        kind, reason = classify(durations, float(held.filter(inside)["duration_ms"].median() or 0.0))  # type: ignore[arg-type]
+    for number, held_ms in enumerate(held_medians_ms):
+        inside = own.in_regime(number)
+        kind, reason = classify(inside, held_ms)
         if kind == "variable":
-            return kind, f"in regime {number} {reason}"
+            return kind, f"in regime {number + 1} {reason}"
         if kind != "insufficient":
-            medians.append(f"{np.median(durations):.0f}")
+            medians.append(f"{np.median(inside):.0f}")
             classes.append(kind)
     if not classes:
         return whole
@@ -106,17 +171,13 @@ def _classify_within(
     return whole
 
 
-def _milliseconds(own: pl.DataFrame) -> np.ndarray:
-    return own["duration_ms"].cast(pl.Float64).to_numpy()
-
-
-def classify(durations_ms: np.ndarray, held_median_ms: float) -> tuple[str, str]:
+def classify(durations_ms: Floats, held_median_ms: float) -> tuple[str, str]:
     """constant, variable, negligible or insufficient, with the reason in words. Warm-up calls must be left out."""
     if len(durations_ms) < MIN_CALLS:
         return "insufficient", f"{len(durations_ms)} calls; at least {MIN_CALLS} are needed"
-    low, high = np.quantile(durations_ms, [0.05, 0.95])
-    median = float(np.median(durations_ms))
-    spread = float(high - low)
+    ordered = np.sort(durations_ms)
+    low, median, high = (quantile(ordered, share) for share in (0.05, 0.5, 0.95))
+    spread = high - low
     if held_median_ms and high < max(VARIABLE_SPREAD_MS, NEGLIGIBLE_SHARE_OF_HELD * held_median_ms):
         return "negligible", f"p95 is {high:.0f} ms, under 1 % of a hold of {held_median_ms:.0f} ms"
     if spread > VARIABLE_SPREAD_SHARE * median and spread > VARIABLE_SPREAD_MS:
@@ -127,13 +188,12 @@ def classify(durations_ms: np.ndarray, held_median_ms: float) -> tuple[str, str]
 
 def _instances(moved: list[Transfers], complete: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """What each phase of the complete calls copied, by name; nothing where nothing was sampled."""
-    if not moved:
+    known = pl.col("sm_share").is_not_null() | pl.col("rx_payload_bytes").is_not_null()
+    sampled = [own.instances.filter(known) for own in moved if own.volume is not None or own.sm is not None]
+    if not sampled:
         return {}
-    whole = pl.concat([m.instances for m in moved]).join(complete.select("call"), on="call", how="semi")
-    told = whole.filter(pl.col("sm_share").is_not_null() | pl.col("rx_payload_bytes").is_not_null())
-    names = whole["name"].unique().to_list()
-    own = {str(name): part for (name,), part in told.group_by("name", maintain_order=True)}
-    return {name: own.get(name, told.clear()) for name in names if name in LEAVES_UNDER_MUTEX}
+    told = pl.concat(sampled).join(complete.select("call"), on="call", how="semi")
+    return {name: part for (name,), part in told.group_by("name", maintain_order=True) if name in LEAVES_UNDER_MUTEX}
 
 
 def _copied(own: pl.DataFrame | None) -> dict[str, Any]:
@@ -145,9 +205,11 @@ def _copied(own: pl.DataFrame | None) -> dict[str, Any]:
     moved = own.filter(pl.col("rx_payload_bytes").is_not_null())
     if moved.is_empty():
         return {"sm_share_median": sm_share}
-    low, middle, high = np.quantile(moved["rx_bytes_per_s"].to_numpy(), [0.1, 0.5, 0.9])
+    rates = np.sort(moved["rx_bytes_per_s"].to_numpy())
     return {
-        "rx_bytes_per_s": {"p10": float(low), "median": float(middle), "p90": float(high)},
+        "rx_bytes_per_s": {
+            name: quantile(rates, share) for name, share in (("p10", 0.1), ("median", 0.5), ("p90", 0.9))
+        },
         "rx_bytes_per_call_median": float(moved["rx_payload_bytes"].median()),  # type: ignore[arg-type]
         "rx_method": str(moved["rx_method"].mode()[0]),
         "sm_share_median": sm_share,
@@ -220,20 +282,50 @@ def driver_context(trace: Trace, complete: pl.DataFrame, bursts: pl.DataFrame) -
     return pl.DataFrame(columns)
 
 
-def _drivers(own: pl.DataFrame, context: pl.DataFrame) -> tuple[Driver, ...]:
+class _Candidates:
+    """What may drive a phase, ranked: most phases have the same calls, so that each candidate is ranked once."""
+
+    def __init__(self, context: pl.DataFrame) -> None:
+        self._context = context
+        self._calls = pl.Series("call", [], context.schema.get("call", pl.UInt32))
+        self._own = context
+        self._ranks: dict[str, pl.Series] = {}
+
+    def of(self, calls: pl.Series) -> pl.DataFrame:
+        """The candidates of those of the calls that have any, in the calls' order: call and one column each."""
+        if not calls.equals(self._calls):
+            self._calls, self._ranks = calls, {}
+            self._own = calls.to_frame("call").join(self._context, on="call", maintain_order="left")
+        return self._own
+
+    def ranks(self, name: str) -> pl.Series:
+        """Ranks of a candidate that is known of every call asked for last."""
+        if name not in self._ranks:
+            self._ranks[name] = self._own[name].rank()
+        return self._ranks[name]
+
+
+def _drivers(own: _Durations, candidates: _Candidates) -> tuple[Driver, ...]:
     """Candidates that go with the phase's duration, strongest first: rank correlation, p < 0.01."""
-    table = own.filter(~pl.col("warmup")).join(context, on="call")
+    durations = pl.DataFrame({"call": own.call, "duration_ms": own.values_ms}).filter(~own.warmup)
+    context = candidates.of(durations["call"])
+    if context.height < durations.height:
+        durations = durations.join(context, on="call", how="semi", maintain_order="left")
+    ranks = durations["duration_ms"].rank()
     found = []
-    for name in context.columns:
-        if name == "call":
+    for name in context.columns[1:]:
+        if context[name].null_count():
+            known = context[name].is_not_null()
+            pair = (durations["duration_ms"].filter(known).rank(), context[name].filter(known).rank())
+        else:
+            pair = (ranks, candidates.ranks(name))
+        n = len(pair[0])
+        if n < MIN_CALLS or any(side.n_unique() < 2 for side in pair):
             continue
-        pair = table.select("duration_ms", name).drop_nulls()
-        if pair.height < MIN_CALLS or pair[name].n_unique() < 2 or pair["duration_ms"].n_unique() < 2:
-            continue
-        rank = float(pair.select(pl.corr("duration_ms", name, method="spearman")).item())
-        chance = p_value(rank, pair.height)
+        rank = float(pl.select(pl.corr(*pair)).item())
+        chance = p_value(rank, n)
         if chance < _DRIVER_P_VALUE:
-            found.append(Driver(name, rank, chance, pair.height))
+            found.append(Driver(name, rank, chance, n))
     return tuple(sorted(found, key=lambda driver: -abs(driver.spearman)))
 
 

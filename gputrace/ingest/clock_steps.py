@@ -11,21 +11,22 @@ _CLOCK_STEP_NS = 50e6
 def in_clock_order(rows: pl.DataFrame, quality: Quality) -> pl.DataFrame:
     """Rows in order of time. Where they have a monotonic time, too, it tells when the wall clock was set: what was
     measured across such a step is a hole, and rows whose time was there before are left out."""
-    if "mono_ns" not in rows.columns:
-        return rows.sort("time_ns")
-    ordered = rows.sort("mono_ns")
-    again = (pl.col("time_ns") <= pl.col("time_ns").cum_max().shift(1)).fill_null(False)
-    moved = (pl.col("time_ns").diff().cast(pl.Float64) - pl.col("mono_ns").diff()).abs() > _CLOCK_STEP_NS
-    ordered = ordered.with_columns(again.alias("again"), moved.fill_null(False).alias("moved"))
-    if steps := int(ordered["moved"].sum()):
+    clock = "mono_ns" if "mono_ns" in rows.columns else "time_ns"
+    ordered = rows if rows[clock].is_sorted() else rows.sort(clock)
+    if clock == "time_ns":
+        return ordered
+    again = (ordered["time_ns"] <= ordered["time_ns"].cum_max().shift(1)).fill_null(False)
+    drift = ordered["time_ns"].diff().cast(pl.Float64) - ordered["mono_ns"].diff()
+    moved = (drift.abs() > _CLOCK_STEP_NS).fill_null(False)
+    if steps := int(moved.sum()):
         quality.notice(
             "clock-step",
-            f"the recorder's wall clock was set while it recorded; {int(ordered['again'].sum())} rows whose time had "
+            f"the recorder's wall clock was set while it recorded; {int(again.sum())} rows whose time had "
             "been there before were not used",
             steps,
         )
         # The first row that is used after a step is as far from the one before as the step says, whatever passed.
-        set_back = pl.col("again").shift(1).fill_null(False) & ~pl.col("again")
-        hole = pl.col("hole").fill_null(0.0) if "hole" in ordered.columns else pl.lit(0.0)
-        ordered = ordered.with_columns(pl.when(pl.col("moved") | set_back).then(1.0).otherwise(hole).alias("hole"))
-    return ordered.filter(~pl.col("again")).drop("again", "moved")
+        set_back = again.shift(1).fill_null(False) & ~again
+        hole = pl.col("hole").cast(pl.Float64).fill_null(0.0) if "hole" in ordered.columns else pl.lit(0.0)
+        ordered = ordered.with_columns(pl.when(moved | set_back).then(1.0).otherwise(hole).alias("hole"))
+    return ordered.filter(~again) if again.any() else ordered

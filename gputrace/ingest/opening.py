@@ -56,6 +56,13 @@ class ByteSource:
             return cast("IO[bytes]", _Unpacked(stream, zstandard.ZstdDecompressor().decompressobj, _ZSTD_MAGIC))
         return stream
 
+    @property
+    def plain_file(self) -> Path | None:
+        """Where all of it lies as it is, for who reads at will; None for what is piped, packed or cut out."""
+        packed = isinstance(self._stream, _Unpacked)
+        whole = not (packed or self._begin or self._end is not None)
+        return Path(self.path) if whole and self.path != "-" and Path(self.path).is_file() else None
+
     def _read(self, size: int) -> bytes:
         if self.damaged:
             return b""

@@ -13,6 +13,7 @@ import polars as pl
 
 from gputrace.errors import InputError
 from gputrace.ingest.formats import Formats, TableFormat, WrapperFormat
+from gputrace.ingest.layouts import parquet
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.samples import to_host
 from gputrace.ingest.tables import read_trace
@@ -197,6 +198,13 @@ def _open(path: Path) -> ByteSource | None:
     return None
 
 
+def _rows(source: ByteSource) -> bytes | pl.LazyFrame:
+    """Of a packed segment what can be read of it at will."""
+    if not source.head().startswith(parquet.PARQUET_MAGIC):
+        return source.read_all()
+    return parquet.scan(source.plain_file or source.read_all())
+
+
 def _read_segments(recording: Recording, kind: str, table: TableFormat) -> Readings | None:
     """All segments of a kind put one behind the other; one without a row yet is passed over."""
     whole: Readings | None = None
@@ -205,7 +213,7 @@ def _read_segments(recording: Recording, kind: str, table: TableFormat) -> Readi
         if (source := _open(path)) is None:
             continue
         try:
-            readings = read_trace(source.path, source.read_all(), table)
+            readings = read_trace(source.path, _rows(source), table)
         except InputError:
             continue
         frames.append(readings.frame)
@@ -215,5 +223,5 @@ def _read_segments(recording: Recording, kind: str, table: TableFormat) -> Readi
             whole.broken += readings.broken
             whole.notices += readings.notices
     if whole is not None:
-        whole.frame = pl.concat(frames, how="diagonal")
+        whole.frame = pl.concat(frames, how="diagonal_relaxed")
     return whole

@@ -5,7 +5,7 @@ here the two come together, and every row gets its time and its GPU.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -13,8 +13,8 @@ import polars as pl
 from gputrace.errors import InputError
 from gputrace.ingest import trace_times
 from gputrace.ingest.formats import TableColumn, TableFormat
-from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop, prometheus
-from gputrace.ingest.layouts.grid import Grid
+from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop, parquet, prometheus
+from gputrace.ingest.layouts.grid import TIME_NS, Grid
 from gputrace.ingest.time_axis import Readings, TimeHelp, times_of
 
 # To canonical units: bytes, bytes/s, shares 0..1, W, MHz, MiB, ms, us.
@@ -137,17 +137,18 @@ def read_table(path: str, data: bytes, table: TableFormat) -> tuple[pl.DataFrame
 
 
 def read_trace(
-    path: str, data: bytes, table: TableFormat, help_: TimeHelp | None = None, header: str | None = None
+    path: str, data: bytes | pl.LazyFrame, table: TableFormat, help_: TimeHelp | None = None, header: str | None = None
 ) -> Readings:
     """Readings of a trace with what is known about their clock; `header` names the columns of one without header.
 
+    Numbers of a Parquet file (a lazy frame) that are in canonical units stay of the types that they have there.
     Raises `InputError` where no row can be used.
     """
     grid = _grid(path, data, table, header)
     readings = Readings(pl.DataFrame(), grid.broken, "utc", grid.names, grid.copies, grid.notices)
     if grid.frame.is_empty():
         raise InputError(f"{path}: {table.name} without a row that can be used")
-    columns = grid.frame.select(_columns(grid, table))
+    columns = grid.frame.select(readings_of(grid.frame.schema, table))
     if not columns.columns:
         raise InputError(f"{path}: {table.name} without a column that is known")
     columns = _with_gpu(columns, readings)
@@ -164,14 +165,16 @@ def read_trace(
     usable = pl.col("time_ns").is_not_null()
     if "gpu" in timed.columns:
         usable &= pl.col("gpu").is_between(0, _MOST_GPUS).fill_null(False)
-    readings.frame = timed.filter(usable)
+    kept = timed.select(usable.alias("usable"))["usable"]
+    readings.frame = timed if kept.all() else timed.filter(kept)
     readings.broken += timed.height - readings.frame.height
     if readings.frame.is_empty():
         raise InputError(f"{path}: {table.name} table in which no row has a time that can be read")
     # A wall clock that was set back tells a time twice.
     key = [name for name in ("time_ns", "gpu", "mono_ns") if name in readings.frame.columns]
-    once = readings.frame.unique(key, keep="first", maintain_order=True)
-    if repeated := readings.frame.height - once.height:
+    frame = readings.frame
+    once = frame if _in_turn(frame, key) else frame.unique(key, keep="first", maintain_order=True)
+    if repeated := frame.height - once.height:
         readings.frame = once
         readings.notices.append(
             ("rows-repeated", f"{path}: {repeated} rows repeat a time of the same GPU; the first was taken")
@@ -181,12 +184,21 @@ def read_trace(
     return readings
 
 
-def _grid(path: str, data: bytes, table: TableFormat, header: str | None) -> Grid:
+def _in_turn(frame: pl.DataFrame, key: Sequence[str]) -> bool:
+    """Whether rows stand in order of time, and those of a time in order of their GPUs: then none comes twice."""
+    if not set(key) >= {"time_ns", "gpu"}:
+        return False
+    step, gpu_step = pl.col("time_ns").diff(), pl.col("gpu").cast(pl.Float64).diff()
+    return bool(frame.select(((step > 0) | ((step == 0) & (gpu_step > 0))).fill_null(True).all()).item())
+
+
+def _grid(path: str, data: bytes | pl.LazyFrame, table: TableFormat, header: str | None) -> Grid:
     headers = [column.header for column in table.columns]
+    if isinstance(data, pl.LazyFrame):
+        times = [str(table.time[name]) for name in ("column", "clock", "date") if name in table.time]
+        return parquet.read_parquet(path, data, [*headers, *times])
     if table.layout == "nsight":
         return nsight.read_nsight(path, data, headers)
-    if data.startswith(delimited.PARQUET_MAGIC):
-        return delimited.read_parquet(path, data)
     text = data.decode("utf-8", errors="replace")
     if table.layout == "dmon":
         return dmon.read_dmon(path, table.name, text, header)
@@ -199,12 +211,13 @@ def _grid(path: str, data: bytes, table: TableFormat, header: str | None) -> Gri
     return replace(grid, broken=grid.broken + 1) if torn else grid
 
 
-def _columns(grid: Grid, table: TableFormat) -> list[pl.Expr]:
+def readings_of(schema: pl.Schema, table: TableFormat) -> list[pl.Expr]:
+    """The readings that a table has, in canonical units, from columns of these names and types."""
     found = []
     for column in table.columns:
-        header = next((name for name in grid.columns if re.fullmatch(column.header, name)), None)
+        header = next((name for name in schema if name != TIME_NS and re.fullmatch(column.header, name)), None)
         if header is not None:
-            found.append(_reading(header, grid.frame.schema[header], column))
+            found.append(_reading(header, schema[header], column))
     return found
 
 
@@ -219,9 +232,17 @@ def _reading(header: str, dtype: pl.DataType, column: TableColumn) -> pl.Expr:
     if column.unit == "bool" and dtype == pl.String:
         cell = (cell == "true").cast(pl.Float64)
         dtype = pl.Float64()
+    if dtype == pl.Boolean:
+        cell, dtype = cell.cast(pl.UInt8), pl.UInt8()
+    largest, factor = _LARGEST_OF.get(column.target, _LARGEST), UNIT_FACTORS[column.unit]
+    if dtype.is_integer() and factor == 1.0:
+        # Whatever is an integer is below the bound of most readings.
+        fits = largest == _LARGEST
+        return (cell if fits else pl.when(cell.cast(pl.Int64, strict=False).abs() <= largest).then(cell)).alias(
+            column.target
+        )
     number = cell.str.extract(_NUMBER).cast(pl.Float64, strict=False) if dtype == pl.String else cell.cast(pl.Float64)
-    believable = number.abs() <= _LARGEST_OF.get(column.target, _LARGEST)
-    return (pl.when(believable).then(number) * UNIT_FACTORS[column.unit]).alias(column.target)
+    return (pl.when(number.abs() <= largest).then(number) * factor).alias(column.target)
 
 
 def _with_gpu(columns: pl.DataFrame, readings: Readings) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from gputrace.ingest import trace_times
 from gputrace.ingest.formats import TableFormat
 from gputrace.ingest.layouts.grid import TIME_NS, Grid
 
-_TIME_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+TIME_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _column_times(path: str, frame: pl.DataFrame, table: TableFormat) -> tuple[p
         zoned = isinstance(cell.dtype, pl.Datetime) and cell.dtype.time_zone is not None
         return cell.cast(pl.Datetime("ns", "UTC" if zoned else None)).cast(pl.Int64), "utc" if zoned else "local"
     if unit := spec.get("unit"):
-        factor = _TIME_UNITS[unit]
+        factor = TIME_UNITS[unit]
         if cell.dtype == pl.String:
             text = cell.str.strip_chars()
             whole = text.cast(pl.Int64, strict=False) * factor
@@ -89,7 +89,7 @@ def _column_times(path: str, frame: pl.DataFrame, table: TableFormat) -> tuple[p
                 return whole, "utc"
             return trace_times.decimal_ns(text, factor), "utc"
         if cell.dtype.is_integer():
-            return cell.cast(pl.Int64) * factor, "utc"
+            return (cell.cast(pl.Int64) if factor == 1 else cell.cast(pl.Int64) * factor), "utc"
         return (cell.cast(pl.Float64) * factor).round().cast(pl.Int64), "utc"
     text = cell.cast(pl.String).str.strip_chars()
     if spec["format"] == "iso":

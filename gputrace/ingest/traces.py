@@ -12,9 +12,9 @@ from gputrace.errors import InputError, UsageError
 from gputrace.ingest import trace_times
 from gputrace.ingest.column_map import inline_columns, load_columns
 from gputrace.ingest.formats import Formats, TableFormat
-from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop
+from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop, parquet
 from gputrace.ingest.opening import ByteSource
-from gputrace.ingest.samples import Sampled, to_samples
+from gputrace.ingest.samples import Part, Sampled, to_samples
 from gputrace.ingest.tables import matches, names_match, read_trace
 from gputrace.ingest.time_axis import Readings, TimeHelp
 from gputrace.trace import InputInfo, Quality
@@ -85,15 +85,20 @@ class TraceOptions:
 
 @dataclass
 class TraceInput:
-    """An input that is a GPU trace, recognised and not read yet, then with its readings."""
+    """An input that is a GPU trace, recognised and not read yet, then with its readings.
+
+    `data` are the rows of a Parquet file, not read yet. `part` is which part of them the readings are for (null: all);
+    they then reach a little further.
+    """
 
     info: InputInfo
     source: ByteSource
     table: TableFormat
     named: bool = True
     header: str | None = None
-    data: bytes | None = None
+    data: pl.LazyFrame | None = None
     readings: Readings | None = None
+    part: Part | None = None
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -116,16 +121,16 @@ def recognise(path: str, source: ByteSource, formats: Formats, options: TraceOpt
     head = source.head()
     info = InputInfo(path, "samples", "")
 
-    def found(table: TableFormat, header: str | None = None, data: bytes | None = None) -> TraceInput:
+    def found(table: TableFormat, header: str | None = None, data: pl.LazyFrame | None = None) -> TraceInput:
         info.format = table.name
         return TraceInput(info, source, table, header=header, data=data)
 
     own = [options.column_map] if options.column_map else []
     if head.startswith(nsight.SQLITE_MAGIC):
         return found(next(table for table in formats.tables if table.layout == "nsight"))
-    if head.startswith(delimited.PARQUET_MAGIC):
-        data = source.read_all()
-        names = delimited.parquet_columns(path, data)
+    if head.startswith(parquet.PARQUET_MAGIC):
+        data = parquet.scan(source.plain_file or source.read_all())
+        names = parquet.columns_of(path, data)
         table = next((t for t in [*own, *formats.tables] if t.layout == "csv" and names_match(names, t)), None)
         if table is None:
             raise InputError(f"{path}: Parquet whose columns are not known; say what they are with --columns")
@@ -164,7 +169,7 @@ def read_trace_input(
         options.period_s,
         timezone,
     )
-    data = trace.data
+    data: bytes | pl.LazyFrame | None = trace.data
     if data is None:
         in_place = trace.table.layout == "nsight" and _is_plain_sqlite(path)
         data = b"" if in_place else trace.source.read_all()
@@ -254,7 +259,7 @@ def _merged(traces: Sequence[TraceInput]) -> list[TraceInput]:
             merged.append(trace)
             continue
         assert whole.readings is not None and trace.readings is not None
-        both = pl.concat([whole.frame, trace.frame], how="diagonal")
+        both = pl.concat([whole.frame, trace.frame], how="diagonal_relaxed")
         # One row a GPU and time: metrics come in files of their own.
         whole.readings.frame = both.group_by("gpu", "time_ns", maintain_order=True).agg(pl.all().drop_nulls().first())
         whole.readings.names = {**trace.readings.names, **whole.readings.names}
@@ -288,6 +293,12 @@ def _assume_link(trace: TraceInput, quality: Quality) -> None:
     )
 
 
+def _several(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of GPUs that have more than one."""
+    rows = frame.group_by("gpu").len()
+    return frame if rows["len"].min() != 1 else frame.filter(pl.len().over("gpu") > 1)
+
+
 def use_traces(result: "Ingested", traces: Iterable[TraceInput], names: dict[int, str], any_log: bool) -> None:
     """Takes, of several samplers of the same GPUs, the one that sees most of the PCIe traffic."""
     timed = []
@@ -305,7 +316,7 @@ def use_traces(result: "Ingested", traces: Iterable[TraceInput], names: dict[int
     best: tuple[tuple[int, float], TraceInput, Sampled, Quality] | None = None
     for trace in parts.values():
         assert trace.readings is not None
-        several = trace.frame.filter(pl.len().over("gpu") > 1)
+        several = _several(trace.frame)
         if several.height < trace.frame.height:
             result.quality.notice("too-few-samples", f"{trace.info.path}: a trace needs at least two rows of a GPU")
         trace.readings.frame = several
@@ -314,7 +325,7 @@ def use_traces(result: "Ingested", traces: Iterable[TraceInput], names: dict[int
             continue
         own = Quality()
         _assume_link(trace, own)
-        sampled = to_samples(trace.frame, {**trace.readings.names, **names}, own)
+        sampled = to_samples(trace.frame, {**trace.readings.names, **names}, own, trace.part)
         worth = (max(_RANK.get(gpu.pcie_source, 0) for gpu in sampled.gpus), -sampled.cadence_s)
         if best is None or worth > best[0]:
             if best is not None:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputrace.ingest.gpm import COUNTER_MODULUS, GPM_PER_COUNTER
 from gputrace.ingest.samples import (
-    COUNTER_MODULUS,
-    GPM_PER_COUNTER,
     LANE_BYTES_PER_S,
     Sampled,
     link_limit_bytes_per_s,

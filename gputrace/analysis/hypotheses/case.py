@@ -25,7 +25,8 @@ BETWEEN_HOLDS = ("no_work", "release_abc", "pickup", "pre_lock", "between_calls"
 class Case:
     """The evidence: the trace, what was measured on it, and the seconds charged to each cause.
 
-    `span` limits the log's records to a stretch of time, ns; they are asked for here, not of the trace.
+    `span` limits the log's records to a stretch of time, ns; they are asked for here, not of the trace. Without `tells`
+    only verdicts are wanted: evidence that no verdict rests on, which takes most of the time, is left out.
     """
 
     trace: Trace
@@ -39,6 +40,7 @@ class Case:
     phases: dict[str, PhaseFinding]
     thresholds: Thresholds
     span: Span | None = None
+    tells: bool = True
 
     @cached_property
     def charged_s(self) -> dict[str, float]:
@@ -116,7 +118,9 @@ class Case:
         )
 
     def by_phase_evidence(self, cause: str) -> list[Evidence]:
-        """In which phases the seconds of a cause lie; nothing where there are none."""
+        """In which phases the seconds of a cause lie; nothing where there are none or only verdicts are wanted."""
+        if not self.tells:
+            return []
         table = (
             self.blame.filter((pl.col("cause") == cause) & pl.col("phase").is_not_null())
             .group_by("phase")
@@ -188,11 +192,8 @@ class Case:
         return self.records.spoken(self.span)
 
     def lines_of(self, cause: str) -> Cited:
-        """Log lines of the phases that lost most to a cause, and their inputs.
-
-        None for a stretch: only its verdicts are told.
-        """
-        if self.span is not None:
+        """Log lines of the phases that lost most to a cause, and their inputs; none where only verdicts are wanted."""
+        if not self.tells:
             return (), ()
         worst = (
             self.blame.filter((pl.col("cause") == cause) & pl.col("line").is_not_null())

@@ -13,8 +13,7 @@ _LONG_MS = 20
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if not case.lost_s:
         return case.finding(hypothesis, "undetermined", [], "no lost second is known: add log and GPU trace")
-    calls = case.trace.calls
-    warm = calls.filter("warmup")["call"]
+    warm = case.trace.calls.filter("warmup")["call"]
     own = case.blame.filter(pl.col("cause") == hypothesis.id)
     lost = (pl.col("copy_only_s") + pl.col("idle_s")).sum()
     later_s = float(own.filter(~pl.col("call").is_in(warm.implode())).select(lost).item())
@@ -30,6 +29,19 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             *case.lines_of(hypothesis.id),
         )
     ]
+    if case.tells:
+        evidence += _allocations(case, warm, supported)
+    return case.finding(
+        hypothesis,
+        "supported" if supported else "refuted",
+        evidence,
+        decided=Decided(share, case.thresholds.supported_share, case.complete_calls),
+    )
+
+
+def _allocations(case: Case, warm: pl.Series, supported: bool) -> list[Evidence]:
+    """How long d_b_alloc takes after each GPU's first call (`warm`), and how often d_a is allocated."""
+    evidence = []
     allocs = case.trace.phases.filter(
         (pl.col("name") == "d_b_alloc") & ~pl.col("call").is_in(warm.implode()) & pl.col("duration_ms").is_not_null()
     )
@@ -46,9 +58,9 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             )
         )
     repeated = case.marks("d_a_allocated")
-    usual = calls["warmup"].sum() or 0
+    usual = len(warm)
     if repeated.height:
-        more = repeated.height - int(usual)
+        more = repeated.height - usual
         evidence.append(
             Evidence(
                 f"{repeated.height} d_a_cache lines for {usual} first calls: "
@@ -59,12 +71,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 *cited(repeated.head(3)),
             )
         )
-    return case.finding(
-        hypothesis,
-        "supported" if supported else "refuted",
-        evidence,
-        decided=Decided(share, case.thresholds.supported_share, case.complete_calls),
-    )
+    return evidence
 
 
 HYPOTHESIS = Hypothesis(

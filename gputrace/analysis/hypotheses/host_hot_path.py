@@ -20,7 +20,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if not case.lost_s:
         return case.finding(hypothesis, "undetermined", [], "no lost second is known: add log and GPU trace")
     evidence = [case.charge_evidence(hypothesis.id), *case.by_phase_evidence(hypothesis.id)]
-    for event, key, what in _TOLD:
+    for event, key, what in _TOLD if case.tells else ():
         found = case.numbers(event, key)
         if found.is_empty():
             continue

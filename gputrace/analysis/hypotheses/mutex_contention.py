@@ -5,7 +5,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
-from gputrace.analysis.signs.waits import COMPUTING, UNHELD, waits
+from gputrace.analysis.signs.waits import COMPUTING, UNHELD, asked, waits
 
 _NAMED = 4
 
@@ -17,11 +17,14 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if workers == 1:
         one = Evidence("one worker: nothing ever waits for the mutex", 1.0, "workers", False)
         return case.finding(hypothesis, "refuted", [one])
-    waiting = waits(case.trace, case.blame, whole_call)
-    if calls["lock_ns"].count() == 0 or (waiting.is_empty() and workers == 0):
+    if calls["lock_ns"].count() == 0 or (workers == 0 and asked(case.trace).is_empty()):
         return case.finding(
             hypothesis, "undetermined", [], "add the prover's stderr: mutex_wait_ms and the holds are printed there"
         )
+    if not case.tells:
+        verdict = "refuted" if not whole_call else "supported" if case.weighs(hypothesis.id) else "undetermined"
+        return case.finding(hypothesis, verdict, [])
+    waiting = waits(case.trace, case.blame, whole_call)
     total_s = float(waiting["wait_s"].sum())
     by_cause = waiting.group_by("cause").agg(pl.col("wait_s").sum()).sort("wait_s", "cause", descending=[True, False])
     said = ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in by_cause.head(_NAMED).iter_rows())

@@ -24,7 +24,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             median_s <= 0.1,
         ),
     ]
-    evidence += _feeding(case)
+    if case.tells:
+        evidence += _feeding(case)
     starved_s = case.charged_s.get("memory-budget", 0.0)
     if starved_s:
         evidence.append(

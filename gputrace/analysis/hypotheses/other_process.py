@@ -62,11 +62,13 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 def _sets_the_pace(case: Case) -> tuple[Pace, str] | None:
     """The pace of a GPU whose kernels something outside them slows down, where nothing else explains it."""
+    found = list(case.signs.foreign.values())
+    if all(one.pace is None for one in found):
+        return None
     sizes = case.numbers("capacity_hint", "num_constraints")["value"].n_unique()
     allocated = case.trace.quality.marks_by_event.get("d_a_allocated", 0)
     if sizes != 1 or allocated > int(case.trace.calls["warmup"].sum() or 0):
         return None
-    found = list(case.signs.foreign.values())
     for one in found:
         clock = case.signs.clocks.get(one.gpu)
         steady = clock is not None and clock.active > 0 and clock.slowed_share < _STEADY

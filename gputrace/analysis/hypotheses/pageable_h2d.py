@@ -96,7 +96,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 True,
             )
         )
-    evidence += volume_evidence(case)
+    if case.tells:
+        evidence += volume_evidence(case)
     if ntt.sm_share_median is not None and case.has_sm:
         evidence.append(
             Evidence(
@@ -124,6 +125,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 def _recorded_copies(case: Case) -> Evidence | None:
     """What a profiler that records each copy says of the memory it came from; it settles the question."""
+    if case.trace.copies.is_empty():
+        return None
     copies = case.trace.copies.filter(pl.col("kind") == "h2d")
     in_ntt = case.trace.phases.filter((pl.col("name") == "ntt_kernels") & pl.col("start_ns").is_not_null()).sort(
         "start_ns"

@@ -32,8 +32,9 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 idle_s > 0.5 * case.charged_s.get(hypothesis.id, 0.0),
             )
         )
-    evidence += _beside(case)
-    after = _lost_after(case)
+    if case.tells:
+        evidence += _beside(case)
+    after = _lost_after(case) if case.tells else None
     if after is not None:
         during, since = after
         evidence.append(

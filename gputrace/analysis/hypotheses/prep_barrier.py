@@ -44,7 +44,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 often,
             )
         )
-        evidence += _shared_pool(case)
+        if case.tells:
+            evidence += _shared_pool(case)
     if barrier.sm_share_median is not None and case.has_sm and waits.height:
         evidence.append(
             Evidence(
@@ -54,7 +55,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
                 barrier.sm_share_median < 0.3 and barrier.transfer in ("none", "unknown"),
             )
         )
-    copies = case.copying_share_under_mutex
+    copies = case.copying_share_under_mutex if case.tells else None
     if not case.weighs(hypothesis.id) and copies is not None and copies > 0.5:
         evidence.append(
             Evidence(

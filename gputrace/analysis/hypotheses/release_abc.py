@@ -36,7 +36,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         )
     else:
         evidence.append(Evidence("one worker: while it frees, nobody uses the GPU", 1.0, "workers", True))
-    evidence += _pinned_against_pageable(case)
+    if case.tells:
+        evidence += _pinned_against_pageable(case)
     return case.finding(hypothesis, "supported" if case.weighs(hypothesis.id) else "refuted", evidence)
 
 

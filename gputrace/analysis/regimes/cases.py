@@ -42,14 +42,16 @@ def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, clas
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     findings = judge_all(case)
-    cause = main_cause(causes(case.blame), findings)
+    totals = causes(case.blame)
+    cause = main_cause(totals, findings)
+    largest = totals[0].cause if totals else None
     known = any(view.knows_compute for view in case.views)
     stalled = any(finding.id == "pinned-alloc-stall" and finding.verdict == "supported" for finding in findings)
     return Regime(
         start_ns=stretch.start_ns,
         end_ns=stretch.end_ns,
         calls=len(stretch.calls),
-        label=_label(case, stretch, cause, stalled, fastest),
+        label=_label(case, stretch, cause, largest, stalled, fastest),
         reason=stretch.reason,
         phase_medians_ms={name: phase.median_ms for name, phase in case.phases.items()},
         main_cause=cause,
@@ -80,6 +82,7 @@ def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) 
         blame=case.blame.filter((middle >= start_ns) & (middle < end_ns)),
         phases={phase.name: phase for phase in phases},
         span=(start_ns, end_ns),
+        tells=False,
     )
 
 
@@ -174,8 +177,9 @@ def _pageable(seen: _Seen) -> str:
     return "pageable copy"
 
 
-def _label(case: Case, stretch: Stretch, cause: str | None, stalled: bool, fastest: float | None) -> str:
-    largest = next((item.cause for item in causes(case.blame)), None)
+def _label(
+    case: Case, stretch: Stretch, cause: str | None, largest: str | None, stalled: bool, fastest: float | None
+) -> str:
     modes = call_modes(case.trace)["mode"]
     allocating_s = float((case.bursts["end_ns"] - case.bursts["start_ns"]).sum()) / 1e9
     host_cpu = case.trace.host["cpu_share"].mean()

@@ -1,17 +1,14 @@
-"""CSV, with a header or without, and Parquet."""
+"""CSV, with a header or without."""
 
 import csv
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import polars as pl
 
 from gputrace.errors import InputError
 from gputrace.ingest.layouts.grid import Grid, text_grid
 
-PARQUET_MAGIC = b"PAR1"
 # What nvidia-smi --query-gpu --format=csv,noheader prints first: local time with slashes.
 _QUERY_ROW = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
 
@@ -72,23 +69,3 @@ def read_csv(path: str, name: str, text: str, header: str | None = None) -> Grid
         frame.select(pl.col(f"c{number}").alias(name) for name, number in reversed(list(keep.items()))),
         len(data) - len(whole),
     )
-
-
-def read_parquet(path: str, data: bytes) -> Grid:
-    """A Parquet file with its own types."""
-    with _parquet_errors(path):
-        return Grid(pl.read_parquet(io.BytesIO(data)))
-
-
-def parquet_columns(path: str, data: bytes) -> list[str]:
-    """The names of a Parquet file's columns; its rows stay unread."""
-    with _parquet_errors(path):
-        return list(pl.read_parquet_schema(io.BytesIO(data)))
-
-
-@contextmanager
-def _parquet_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise InputError(f"{path}: Parquet that cannot be read: {str(error).splitlines()[0]}") from error
