@@ -95,7 +95,7 @@ class _Durations:
 
     def in_regime(self, number: int) -> Floats:
         """Milliseconds of a regime's calls that are no warm-up."""
-        return self.values_ms[(self.regime == number) & ~self.warmup]
+        return np.asarray(self.values_ms[(self.regime == number) & ~self.warmup])
 
 
 def _durations(trace: Trace, complete: pl.DataFrame, regimes: Sequence[pl.Series]) -> dict[str, _Durations]:
