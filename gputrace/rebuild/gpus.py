@@ -76,22 +76,23 @@ def _pair(a: Call, b: Call) -> tuple[int, int]:
     return min(first, second), max(first, second)
 
 
-def map_gpus(trace: Trace, given: dict[int, int] | None = None) -> None:
+def map_gpus(trace: Trace, given: dict[int, int] | None = None) -> dict[int, int]:
     """Numbers the trace's GPUs as the log does: by how well each log GPU's phases agree with each trace GPU's samples.
 
     `given` maps log GPU to trace GPU and overrides what is found. The prover numbers GPUs as CUDA does, NVML by bus, so
-    their orders may differ. Where no mapping is sure, the numbers are taken as they are, and a notice says so.
+    their orders may differ. Where no mapping is sure, the numbers are taken as they are, and a notice says so. Returns
+    the mapping, empty where there was nothing to find out.
     """
     of_log = sorted(trace.calls["gpu"].drop_nulls().unique().to_list())
     of_trace = sorted(trace.samples["gpu"].drop_nulls().unique().to_list())
     if given is None:
         if len(of_trace) < 2 or not of_log or trace.clock.method == "none":
-            return
+            return {}
         given = _best_mapping(trace, of_log, of_trace)
     elif of_trace and (wrong := set(given.values()) - set(of_trace)):
         raise UsageError(f"--gpu-map names GPU {min(wrong)} of the trace, which has {', '.join(map(str, of_trace))}")
     if all(of_log_gpu == of_trace_gpu for of_log_gpu, of_trace_gpu in given.items()):
-        return
+        return given
     # Trace GPUs that the log does not use keep out of the way of those that it does.
     rest = iter(number for number in range(len(of_trace) + len(given)) if number not in given)
     renamed = {trace_gpu: log_gpu for log_gpu, trace_gpu in given.items()}
@@ -103,6 +104,7 @@ def map_gpus(trace: Trace, given: dict[int, int] | None = None) -> None:
     trace.quality.notice(
         "gpu-map", "log GPU to trace GPU: " + ", ".join(f"{log} is {of}" for log, of in sorted(given.items()))
     )
+    return given
 
 
 def _best_mapping(trace: Trace, of_log: list[int], of_trace: list[int]) -> dict[int, int]:
