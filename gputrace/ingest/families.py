@@ -1,5 +1,7 @@
 """Lines to marks: takes the lines of each family of records apart in columns, and tells those it does not know."""
 
+from collections.abc import Iterator
+
 import polars as pl
 
 from gputrace.ingest.formats import EventRule, Formats, RecordFormat
@@ -29,28 +31,36 @@ def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, li
 
     Before: line, text, stream, arrival_ns, repaired. After, in order: the columns of `schema.MARKS` less `source`.
     """
-    text = pl.col("text")
     found: list[pl.DataFrame] = []
     unknown: list[int] = []
-    begins = [text.str.starts_with(family.prefix) for family in formats.records if family.prefix]
-    for family in formats.records:
+    for family, own in _by_family(lines, formats):
+        records = _records(own, family)
+        told = records["event"].is_not_null()
         if family.prefix:
-            own = lines.filter(text.str.starts_with(family.prefix))
-            records = _records(own, family)
             if records.height < own.height:
                 unknown.extend(own.join(records, on="line", how="anti")["line"])
-            unknown.extend(records.filter(pl.col("event").is_null())["line"])
+            unknown.extend(records["line"].filter(~told))
             found.append(records.with_columns(pl.col("event").fill_null("unknown")))
         else:
-            holds = text.str.contains("|".join(literal(needle) for needle in family.needles))
-            records = _records(lines.filter(~pl.any_horizontal(*begins, False) & holds), family)
-            told = records["event"].is_not_null()
-            unknown.extend(records.filter(~told).filter(pl.col("said").str.contains(_TIMED_STEP))["line"])
+            lost = records.filter(~told)
+            unknown.extend(lost.filter(lost["said"].str.contains(_TIMED_STEP))["line"])
             found.append(records.filter(told))
     # Lots follow one another, so that in order each is all in order.
     records = pl.concat(found).sort("line", maintain_order=True)
     marks = records.with_columns(_values(records["said"]).alias("values")).drop("said")
     return marks.select(*_BEFORE_VALUES, "values", "repaired"), sorted(unknown)
+
+
+def _by_family(lines: pl.DataFrame, formats: Formats) -> Iterator[tuple[RecordFormat, pl.DataFrame]]:
+    """The lines that may be of each family: they begin as it does, or hold one of its needles and begin as none."""
+    texts = lines["text"]
+    begun = {family.prefix: texts.str.starts_with(family.prefix) for family in formats.records if family.prefix}
+    other = lines.filter(~pl.any_horizontal(*begun.values(), False))
+    for family in formats.records:
+        if family.prefix:
+            yield family, lines.filter(begun[family.prefix])
+        else:
+            yield family, other.filter(pl.col("text").str.contains("|".join(literal(text) for text in family.needles)))
 
 
 def _records(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
@@ -92,7 +102,9 @@ def _parts(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
         # To find the head's end is several times as fast as to have it taken apart.
         lines = lines.with_columns(text.str.extract(family.head, 0).alias("head"))
         lines = lines.filter(pl.col("head").is_not_null() & ~text.str.contains("\n", literal=True))
-        lines = lines.with_columns(text.str.strip_prefix(pl.col("head")).alias("body"), text.alias("said"))
+        lines = lines.with_columns(text.str.strip_prefix(pl.col("head")).alias("body"))
+        says = pl.col("head").str.contains("=", literal=True)
+        lines = lines.with_columns(pl.when(says).then("text").otherwise("body").alias("said"))
     if family.pattern:
         lines = lines.with_columns(text.str.extract_groups(family.pattern).alias("groups")).unnest("groups")
         lines = lines.filter(pl.col("body").is_not_null())

@@ -26,8 +26,8 @@ class RecordFormat:
     """A family of log records. `needles` are byte strings one of which every line of the family holds.
 
     `pattern` takes a line apart in groups: time, level, offset_ms, event, job, body. Where `head` is given, it is the
-    pattern of what stands before the body, which is then the rest of the line, and ids and values are looked for in
-    all of the line (a tracing line's spans are in its head, and nothing else with an equals sign).
+    pattern of what stands before the body, which is then the rest of the line; ids and values are looked for in both
+    (a tracing line's spans are in its head).
     """
 
     name: str

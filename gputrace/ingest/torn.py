@@ -54,6 +54,8 @@ def find_torn(lines: pl.DataFrame) -> list[int]:
     begun = lines.filter(text.str.contains(_HEAD, literal=True))
     whole = text.str.starts_with(_HEAD) & text.str.contains(rf"^{_COMPLETE.pattern}$") & ~text.str.contains(_FOREIGN)
     suspect = begun.filter(~whole)
+    if suspect.is_empty():
+        return []
     # Another program may quote the word; a tracing line that carries it is whole.
     return suspect.filter(~text.str.contains(rf"^(?:{_FOREIGN})"))["line"].to_list()
 
