@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from gputrace.chapters.cut import Cut, Size, cuts
 from gputrace.chapters.inputs import LongInputs
 from gputrace.chapters.joined import joined_diagnosis, joined_trace
 from gputrace.chapters.samples import Sampler
+from gputrace.ingest.ahead import ahead
 from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats, bundled_formats
 from gputrace.ingest.inputs import Ingested, Progress, ingest, use_logs
@@ -74,8 +74,8 @@ class LongRun:
             # Where the log lies in the trace has to be found out, and all of both is needed for that.
             return self._whole(Reader(), gap_ms, progress)
         rebuilding = _Rebuilding(self.request, formats, log, InputInfo(source.path, "log", ""), sampler)
-        owns = (rebuilding.own(cut) for cut in _ahead(_after(first, coming)))
-        trace, diagnosis = _joined(_ahead(owns), gap_ms, log, rebuilding.infos, rebuilding.events)
+        owns = (rebuilding.own(cut) for cut in ahead(_after(first, coming)))
+        trace, diagnosis = _joined(ahead(owns), gap_ms, log, rebuilding.infos, rebuilding.events)
         if source.damaged:
             trace.quality.notice("input-damaged", f"{source.path}: {source.damaged}")
         return trace, diagnosis
@@ -170,14 +170,3 @@ def _after(first: Item, coming: Iterator[Item]) -> Iterator[Item]:
     yield first
     del first
     yield from coming
-
-
-def _ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, each made in a thread while the one before it is used."""
-    nothing = object()
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        at_work = beside.submit(next, items, nothing)
-        while (item := at_work.result()) is not nothing:
-            at_work = beside.submit(next, items, nothing)
-            yield item  # type: ignore[misc]
-            del item

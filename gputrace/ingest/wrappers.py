@@ -92,6 +92,7 @@ def stream_of(writer: str | None) -> str | None:
 
 def visible(text: pl.Series) -> pl.Series:
     """Text as a terminal would leave it: without colours, and only what follows the last bare carriage return."""
+    # This copies all texts, too: they do not hold on to the chunk that they were found in.
     text = text.str.replace_all(ANSI_COLOUR, "")
     if text.str.contains("\r", literal=True).any():
         text = text.str.strip_chars_end("\r").str.extract(r"([^\r]*)$")
