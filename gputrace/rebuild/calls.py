@@ -12,7 +12,7 @@ from gputrace.rebuild.blocks import Block
 from gputrace.rebuild.clock import Epoch
 from gputrace.rebuild.floating import Floating
 from gputrace.rebuild.sequence import Sequence
-from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
+from gputrace.rebuild.timebounds import JITTER_MS, STRAY_MS, Floats, Ints, TimeBounds, strays
 
 
 @dataclass(slots=True)
@@ -75,28 +75,46 @@ class Call:
         return self.unlock_ns
 
 
-def time_bounds(sequence: Sequence, epochs: dict[int, Epoch]) -> TimeBounds:
-    """When each position of the log was written, by the lines around it that have a time.
+def time_bounds(sequence: Sequence, epochs: dict[int, Epoch]) -> tuple[TimeBounds, int]:
+    """When each position of the log was written, by the lines around it that have a time; and how many were strays.
 
     These are TIMELINE lines and, in a file that holds both streams, tracing lines: there the order of lines is the
-    order in which they were written.
+    order in which they were written. A stray, with a time far from that of the lines around it, says nothing.
     """
     frame = sequence.frame
     timeline = frame.lazy().filter(pl.col("offset_ms").is_not_null()).select("order", "restart", "offset_ms").collect()
-    zero = Epoch(0.0, 0.0)
-    orders, times = [], []
-    for (restart,), own in timeline.group_by("restart", maintain_order=True):
+    orders, times, on_wall = [], [], []
+    for (run,), own in timeline.group_by("restart", maintain_order=True):
+        epoch = epochs.get(int(str(run)))
         orders.append(own["order"].cast(pl.Int64).to_numpy())
-        times.append(epochs.get(int(str(restart)), zero).all_to_ns(own["offset_ms"].to_numpy()))
+        times.append((epoch or Epoch(0.0, 0.0)).all_to_ns(own["offset_ms"].to_numpy()))
+        on_wall.append(epoch is not None)
     if epochs:
         both = frame.lazy().group_by("source").agg((pl.col("family") == "cuzk-timing").any().alias("has_c_lines"))
         spoken = frame.lazy().filter(pl.col("log_ns").is_not_null()).select("source", "order", "log_ns")
         spoken_rows = spoken.join(both, on="source").filter("has_c_lines").collect()
         orders.append(spoken_rows["order"].cast(pl.Int64).to_numpy())
         times.append(spoken_rows["log_ns"].to_numpy().astype(np.float64))
+        on_wall.append(True)
     if not orders:
-        return TimeBounds.of([])
-    return TimeBounds.between(np.concatenate(orders), np.concatenate(times))
+        return TimeBounds.of([]), 0
+    return _without_strays(orders, times, on_wall)
+
+
+def _without_strays(orders: list[Ints], times: list[Floats], on_wall: list[bool]) -> tuple[TimeBounds, int]:
+    """Bounds from lines by run, and how many lines were strays. Only what shares a clock can be compared."""
+    kept = []
+    clocks = [[number for number, own in enumerate(on_wall) if own], *([n] for n, own in enumerate(on_wall) if not own)]
+    for clock in clocks:
+        if not clock:
+            continue
+        order = np.concatenate([orders[number] for number in clock])
+        time = np.concatenate([times[number] for number in clock])
+        ranked = np.lexsort((time, order))
+        whole = ranked[~strays(time[ranked], STRAY_MS * 1e6)]
+        kept.append((order[whole], time[whole]))
+    order, time = (np.concatenate(column) for column in zip(*kept, strict=True))
+    return TimeBounds.between(order, time), sum(map(len, orders)) - len(order)
 
 
 def assemble(

@@ -62,7 +62,11 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
         )
     epochs = fit_epochs(sequence)
     attempts = collect_attempts(sequence, epochs)
-    bounds = time_bounds(sequence, epochs)
+    bounds, strayed = time_bounds(sequence, epochs)
+    if strayed:
+        trace.quality.notice(
+            "lines-out-of-time", "lines far out of the time of those around them: their times were not used", strayed
+        )
     blocks = collect_blocks(sequence, bounds)
     # A stamp in whole seconds says no more than the second.
     arrival_error_ms = max(JITTER_MS, ingested.arrival_resolution_ns / 1e6)
