@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from gputrace import schema
+from gputrace.rebuild.timebounds import STRAY_MS, strays
 
 # TIMELINE offsets are printed by several threads and may be slightly out of order; a fall by more is a restart.
 _RESTART_FALL_MS = 2000
@@ -163,6 +165,13 @@ def _number(values: pl.Series) -> pl.Series:
     return pl.select(pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias("value")).to_series()
 
 
+def _in_time(offsets_ms: pl.Series) -> pl.Series:
+    """The TIMELINE offsets, null where a single line is far out of time: what does not stay there is no restart."""
+    told = offsets_ms.is_not_null().to_numpy()
+    stray = strays(offsets_ms.drop_nulls().to_numpy().astype(np.float64), STRAY_MS)
+    return offsets_ms.scatter(np.flatnonzero(told)[stray], None) if stray.any() else offsets_ms
+
+
 def restarts(frame: pl.DataFrame) -> pl.Series:
     """How many restarts lie before each mark: an engine start, or TIMELINE offsets that begin anew.
 
@@ -171,13 +180,12 @@ def restarts(frame: pl.DataFrame) -> pl.Series:
     """
     has_stderr = (pl.col("family") != "tracing").any().over("source").alias("has_stderr")
     place = pl.int_range(pl.len())
-    seen = frame.select(
+    offset_ms = pl.col("offset_ms")
+    seen = frame.with_columns(_in_time(frame["offset_ms"])).select(
         has_stderr,
         started=(pl.col("event") == "engine_start") & (place.over(has_stderr) > 0),
-        fell=(
-            (pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over(has_stderr)) < -_RESTART_FALL_MS
-        ).fill_null(False),
-        timed=pl.col("offset_ms").is_not_null(),
+        fell=((offset_ms - offset_ms.forward_fill().shift(1).over(has_stderr)) < -_RESTART_FALL_MS).fill_null(False),
+        timed=offset_ms.is_not_null(),
     )
     # An engine start is followed by offsets that begin anew: the two are one restart.
     last_start = pl.when("started").then(place).forward_fill().over("has_stderr")
