@@ -91,11 +91,11 @@ class _Durations:
     @property
     def typical_ms(self) -> Floats:
         """Milliseconds of the calls that are no warm-up."""
-        return self.values_ms[~self.warmup]
+        return np.asarray(self.values_ms[~self.warmup])
 
     def in_regime(self, number: int) -> Floats:
         """Milliseconds of a regime's calls that are no warm-up."""
-        return self.values_ms[(self.regime == number) & ~self.warmup]
+        return np.asarray(self.values_ms[(self.regime == number) & ~self.warmup])
 
 
 def _durations(trace: Trace, complete: pl.DataFrame, regimes: Sequence[pl.Series]) -> dict[str, _Durations]:
