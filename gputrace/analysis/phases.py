@@ -91,7 +91,7 @@ class _Durations:
     @property
     def typical_ms(self) -> Floats:
         """Milliseconds of the calls that are no warm-up."""
-        return self.values_ms[~self.warmup]
+        return np.asarray(self.values_ms[~self.warmup])
 
     def in_regime(self, number: int) -> Floats:
         """Milliseconds of a regime's calls that are no warm-up."""
