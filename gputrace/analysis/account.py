@@ -87,8 +87,7 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
     for (gpu,), own in windows.frame.group_by("gpu", maintain_order=True):
         number = int(str(gpu))
         tiles = segments.filter(pl.col("gpu") == number).sort("start_ns")
-        samples = trace.samples.filter(pl.col("gpu") == number) if clocked else trace.samples.clear()
-        clipped = _clip(samples, own)
+        clipped = _clip(_of_gpu(trace.samples, number) if clocked else trace.samples.clear(), own)
         sampled = clipped.height > 0
         if not sampled:
             clipped = tiles.select("gpu", "start_ns", "end_ns").with_columns(
@@ -98,23 +97,39 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
     return views
 
 
+def _of_gpu(samples: pl.DataFrame, gpu: int) -> pl.DataFrame:
+    """A GPU's samples in order of time; where they stand together, as they mostly do, nothing is copied."""
+    own = (samples["gpu"] == gpu).fill_null(False)
+    first, count = own.arg_max() or 0, int(own.sum())
+    together = own.slice(first, count).all()
+    found = samples.slice(first, count) if together else samples.filter(own)
+    return found if found["start_ns"].is_sorted() else found.sort("start_ns")
+
+
 def _clip(samples: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """The samples inside the windows; those on an edge are cut, with their bytes in proportion."""
-    parts = []
-    for start_ns, end_ns in windows.select("start_ns", "end_ns").iter_rows():
-        inside = samples.filter((pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns))
-        low = pl.max_horizontal("start_ns", pl.lit(start_ns))
-        high = pl.min_horizontal("end_ns", pl.lit(end_ns))
-        kept = (high - low) / (pl.col("end_ns") - pl.col("start_ns"))
-        parts.append(
-            inside.with_columns(
-                low.alias("start_ns"),
-                high.alias("end_ns"),
-                pl.col("rx_wire_bytes") * kept,
-                pl.col("tx_wire_bytes") * kept,
-            )
-        )
-    return pl.concat(parts).sort("start_ns") if parts else samples.clear()
+    """The samples inside the windows; those on an edge are cut, with their bytes in proportion.
+
+    `samples` are those of one GPU in order of time.
+    """
+    parts = [samples.clear()]
+    if not samples["end_ns"].is_sorted():
+        samples = samples.sort("end_ns")
+    for start_ns, end_ns in windows.sort("start_ns").select("start_ns", "end_ns").iter_rows():
+        first = int(samples["end_ns"].search_sorted(start_ns, side="right"))
+        inside = samples.slice(first, max(0, int(samples["start_ns"].search_sorted(end_ns, side="left")) - first))
+        if inside.height < 3:
+            parts.append(_cut(inside, start_ns, end_ns))
+        else:
+            edges = _cut(inside.head(1), start_ns, end_ns), _cut(inside.tail(1), start_ns, end_ns)
+            parts += [edges[0], inside.slice(1, inside.height - 2), edges[1]]
+    return pl.concat(parts)
+
+
+def _cut(samples: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    low, high = pl.max_horizontal("start_ns", pl.lit(start_ns)), pl.min_horizontal("end_ns", pl.lit(end_ns))
+    kept = (high - low) / (pl.col("end_ns") - pl.col("start_ns"))
+    bytes_of = (pl.col("rx_wire_bytes") * kept, pl.col("tx_wire_bytes") * kept)
+    return samples.with_columns(low.alias("start_ns"), high.alias("end_ns"), *bytes_of)
 
 
 # Below this, a step's PCIe reading says nothing about the step: 20 ms seen of a second.
@@ -123,7 +138,7 @@ _MIN_COVERAGE = 0.1
 
 def _wire(samples: pl.DataFrame, column: str) -> Floats:
     """Wire bytes a sample; nan where the reading saw too little of the time to speak for it."""
-    values = samples[column].cast(pl.Float64).to_numpy().astype(np.float64)
+    values = samples[column].cast(pl.Float64).to_numpy()
     coverage = samples["coverage"].median() if "coverage" in samples.columns else 0.0
     if coverage is not None and float(coverage) < _MIN_COVERAGE:  # type: ignore[arg-type]
         return np.full(len(values), np.nan)
@@ -133,12 +148,13 @@ def _wire(samples: pl.DataFrame, column: str) -> Floats:
 def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled: bool) -> GpuView:
     pieces = Pieces.cut(samples, segments)
     seconds = (samples["end_ns"] - samples["start_ns"]).to_numpy() / 1e9
-    sm_active = samples["sm_active"].cast(pl.Float64).to_numpy().astype(np.float64)
-    names = segments["name"].to_numpy()
-    computing = np.isin(names, COMPUTE_PHASES) if len(names) else np.array([], dtype=bool)
-    in_compute = np.where(pieces.segment >= 0, computing[pieces.segment], False) if len(names) else pieces.segment >= 0
-    inferred = np.bincount(pieces.sample, pieces.seconds * in_compute, len(seconds))
+    sm_active = samples["sm_active"].cast(pl.Float64).to_numpy()
+    computing = segments["name"].is_in(COMPUTE_PHASES).to_numpy()
     known = ~np.isnan(sm_active)
+    inferred: Floats = np.zeros(len(seconds))
+    if computing.any() and not known.all():
+        computes = (pieces.segment >= 0) & computing[pieces.segment]
+        inferred = np.asarray(np.bincount(pieces.sample, pieces.seconds * computes, len(seconds)))
     if known.any():
         # A hole in GPM is filled from the phases.
         compute_s = np.where(known, sm_active * seconds, inferred)

@@ -25,21 +25,28 @@ class Pieces:
 
     @classmethod
     def cut(cls, samples: pl.DataFrame, segments: pl.DataFrame) -> "Pieces":
-        """Both frames must be sorted by start_ns and belong to one GPU; segments must not overlap."""
+        """Both frames must be sorted by start_ns and belong to one GPU; segments must not overlap.
+
+        Where samples overlap, time belongs to the later one.
+        """
         s0, s1 = samples["start_ns"].to_numpy(), samples["end_ns"].to_numpy()
         g0, g1 = segments["start_ns"].to_numpy(), segments["end_ns"].to_numpy()
-        edges = np.unique(np.concatenate([s0, s1, g0, g1]))
-        low, high = edges[:-1], edges[1:]
-        middle = low + (high - low) // 2
-        sample = np.searchsorted(s0, middle, side="right") - 1
-        in_sample = (sample >= 0) & (middle < s1[np.maximum(sample, 0)])
-        segment = np.searchsorted(g0, middle, side="right") - 1
-        in_segment = (segment >= 0) & (middle < g1[np.maximum(segment, 0)]) if len(g0) else segment >= 0
-        return cls(
-            ((high - low) / 1e9)[in_sample],
-            sample[in_sample],
-            np.where(in_segment, segment, -1)[in_sample],
-        )
+        s1 = np.minimum(s1, np.append(s0[1:], s1[-1:]))
+        edges = np.unique(np.concatenate([g0, g1]))
+        # Every edge inside of a sample divides it; the pieces are then in order of time.
+        holder = np.searchsorted(s0, edges, side="left") - 1
+        divides = (holder >= 0) & (edges < s1[np.maximum(holder, 0)]) if len(s0) else np.zeros(len(edges), dtype=bool)
+        edges, holder = edges[divides], holder[divides]
+        low, high = np.insert(s0, holder + 1, edges), np.insert(s1, holder, edges)
+        sample = np.repeat(np.arange(len(s0)), 1 + np.bincount(holder, minlength=len(s0)))
+        # A segment's pieces are those from its start on, up to the next one's.
+        first = np.searchsorted(low, g0)
+        segment = np.repeat(np.arange(-1, len(g0)), np.diff(first, prepend=0, append=len(low)))
+        in_segment = (segment >= 0) & (low < g1[segment]) if len(g0) else segment >= 0
+        segment[~in_segment] = -1
+        if (empty := high <= low).any():
+            low, high, sample, segment = (one[~empty] for one in (low, high, sample, segment))
+        return cls((high - low) / 1e9, sample, segment)
 
 
 @dataclass(frozen=True)
