@@ -79,12 +79,14 @@ def relate(load_name: str, load: Floats, value: Floats) -> Relation | None:
     """The relation of one series to a load, in the order of the calls; None where either is constant or too short."""
     known = np.isfinite(load) & np.isfinite(value)
     load, value = load[known], value[known]
-    n = len(load)
-    if n < MIN_COPIES or np.ptp(load) == 0 or np.ptp(value) == 0:
+    n = min(len(load), _MOST_CALLS)
+    if n < MIN_COPIES:
         return None
-    if n > _MOST_CALLS:
-        kept = np.linspace(0, n - 1, _MOST_CALLS).astype(int)
-        load, value, n = load[kept], value[kept], _MOST_CALLS
+    if len(load) > n:
+        kept = np.linspace(0, len(load) - 1, n).astype(int)
+        load, value = load[kept], value[kept]
+    if np.ptp(load) == 0 or np.ptp(value) == 0:
+        return None
     everything = np.arange(n)[None]
     a, b = _ranks(load, everything)[0], _ranks(value, everything)[0]
     a, b = (a - a.mean()) / a.std(), (b - b.mean()) / b.std()
