@@ -9,7 +9,7 @@ from gputrace.ingest.stamps import stamp_ns
 from gputrace.ingest.wrappers import literal
 
 _VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
-_WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
+_ID = "^(?:job_id|worker_id|worker|partition|snap_partition|gpu)="
 # No prover runs for longer than three years: a larger offset is damage.
 _MOST_OFFSET_MS = 100_000_000_000
 # A tracing line that says so is one of a timed step, known or not.
@@ -151,11 +151,7 @@ def _jobs(texts: pl.Series, key: str) -> pl.Series:
 
 def _values(texts: pl.Series) -> pl.Series:
     """Every key=value in each text but the ids: list[struct[key, value]], empty where there is none."""
-    rows = pl.int_range(len(texts), dtype=pl.UInt32, eager=True)
-    pairs = pl.DataFrame({"row": rows, "pair": texts.str.extract_all(_VALUE)}).explode("pair").drop_nulls("pair")
-    halves = pairs.select("row", pl.col("pair").str.splitn("=", 2).alias("halves")).unnest("halves")
-    kept = halves.filter(~pl.col("field_0").is_in(_WITHOUT_ID_KEYS))
-    pair = pl.struct(pl.col("field_0").alias("key"), pl.col("field_1").str.strip_chars('"').alias("value"))
-    values = kept.group_by("row", maintain_order=True).agg(pair.alias("values"))
-    every = rows.to_frame("row").join(values, on="row", how="left", maintain_order="left")["values"]
-    return every.fill_null(pl.Series([[]], dtype=every.dtype)) if every.null_count() else every
+    said = texts.str.extract_all(_VALUE).list.filter(~pl.element().str.contains(_ID))
+    halves = pl.element().str.splitn("=", 2).struct
+    value = halves.field("field_1").str.strip_chars('"')
+    return said.list.eval(pl.struct(halves.field("field_0").alias("key"), value.alias("value")))
