@@ -283,7 +283,7 @@ def _clean_blocks(sequence: Sequence) -> Blocks | None:
         own = np.flatnonzero(rank == number)
         if not len(own):
             continue
-        owners, told = group[own], sequence.figures[event]
+        owners, told = group[own], sequence.figures_of(event)
         lines[event] = _lines_of(marks[own], owners, len(first))
         if event == "ntt_h":
             nth = np.arange(len(owners)) - np.searchsorted(owners, owners)

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from gputrace.rebuild.columns import Bools, Floats, Ints
 
 # Printing and scheduling move a line by a few ms.
 JITTER_MS = 5.0
@@ -28,7 +26,7 @@ def outside_ms(span_ns: tuple[float, float], time_ns: float) -> tuple[float, flo
     return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
 
 
-def strays(times: Floats, reach: float) -> npt.NDArray[np.bool_]:
+def strays(times: Floats, reach: float) -> Bools:
     """Which of the times, in the order of the log, lie further than `reach` out of it while those around do not.
 
     A line of long ago lies before the median of the five before it, and what follows, if anything does, returns to
