@@ -9,7 +9,7 @@ import polars as pl
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.segments import COMPUTE_PHASES, Windows
 from gputrace.analysis.thresholds import Thresholds
-from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD, samples_of
 from gputrace.trace import GpuInfo, Trace
 
 Floats = npt.NDArray[np.float64]
@@ -87,7 +87,7 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
     for (gpu,), own in windows.frame.group_by("gpu", maintain_order=True):
         number = int(str(gpu))
         tiles = segments.filter(pl.col("gpu") == number).sort("start_ns")
-        clipped = _clip(_of_gpu(trace.samples, number) if clocked else trace.samples.clear(), own)
+        clipped = _clip(samples_of(trace.samples, number) if clocked else trace.samples.clear(), own)
         sampled = clipped.height > 0
         if not sampled:
             clipped = tiles.select("gpu", "start_ns", "end_ns").with_columns(
@@ -95,15 +95,6 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
             )
         views.append(_view(known.get(number, GpuInfo(number)), clipped, tiles, sampled))
     return views
-
-
-def _of_gpu(samples: pl.DataFrame, gpu: int) -> pl.DataFrame:
-    """A GPU's samples in order of time; where they stand together, as they mostly do, nothing is copied."""
-    own = (samples["gpu"] == gpu).fill_null(False)
-    first, count = own.arg_max() or 0, int(own.sum())
-    together = own.slice(first, count).all()
-    found = samples.slice(first, count) if together else samples.filter(own)
-    return found if found["start_ns"].is_sorted() else found.sort("start_ns")
 
 
 def _clip(samples: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

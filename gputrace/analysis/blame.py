@@ -6,6 +6,7 @@ rule that fits. Parts of a sample add up to its lost time, so nothing is lost or
 """
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
@@ -19,6 +20,8 @@ from gputrace.ingest.samples import WIRE_PER_PAYLOAD
 from gputrace.trace import Trace
 
 UNEXPLAINED = "unexplained"
+# Where SMs and link are used less than this for long, a row covers so much time: a hundredth of what counts as a copy.
+_STILL_SHARE, _ROW_S = 1e-4, 10.0
 # The thresholds that decide what a second is charged to, where a GPU was sampled; without samples none does.
 CHARGED_BY = ("copy_link_share", "staged_share")
 
@@ -70,6 +73,8 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
 def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> pl.DataFrame:
     """The lost seconds of one GPU, piece by piece in order of time, with what the rules look at; no thresholds yet.
 
+    In the middle of a long time in which nothing moves, several pieces are one row.
+
     After: gpu, sample, start_ns, end_ns, call, name, source, line, lost_s and the columns that
     `_rules` names less `copying`.
     """
@@ -105,13 +110,15 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         .with_columns(pl.col("segment").cast(pl.Int64))
         .drop("gpu")
     )
+    first = _row_begins(view, signs)
+    last = np.append(first[1:], len(lost_s))[: len(first)] - 1
     rows = pl.DataFrame(
         {
-            "segment": pieces.segment,
-            "sample": pieces.sample,
-            "sample_start": view.samples["start_ns"].to_numpy()[pieces.sample],
-            "sample_end": view.samples["end_ns"].to_numpy()[pieces.sample],
-            "lost_s": lost_s,
+            "segment": pieces.segment[first],
+            "sample": pieces.sample[first],
+            "sample_start": view.samples["start_ns"].to_numpy()[pieces.sample[first]],
+            "sample_end": view.samples["end_ns"].to_numpy()[pieces.sample[last]],
+            "lost_s": np.add.reduceat(lost_s, first) if len(first) else lost_s,
         }
     ).filter(pl.col("lost_s") > 0)
     pieces_of = rows.join(table, on="segment", how="left", maintain_order="left").with_columns(
@@ -120,6 +127,32 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         pl.min_horizontal("end_ns", "sample_end").alias("end_ns"),
     )
     return pieces_of.with_columns(*_flags(pieces_of, trace, signs))
+
+
+def _row_begins(view: GpuView, signs: Signs) -> npt.NDArray[np.int64]:
+    """Which pieces begin a row: nearly all. In the middle of a long time in which nothing moves, a row has many."""
+    pieces, start_ns, end_ns = view.pieces, view.samples["start_ns"].to_numpy(), view.samples["end_ns"].to_numpy()
+    count = len(pieces.sample)
+    if not view.sampled or count < 2:
+        return np.arange(count)
+    moved = np.fmax(np.nan_to_num(view.rx_wire), np.nan_to_num(view.tx_wire))
+    floor = _STILL_SHARE * view.limit_wire_bytes_per_s * view.seconds
+    still = ((moved <= floor) & (view.compute_s <= _STILL_SHARE * view.seconds))[pieces.sample]
+    pressed = signs.pressure.covers((start_ns + end_ns) // 2)[pieces.sample]
+    before, after = pieces.sample[:-1], pieces.sample[1:]
+    goes_on = (
+        (still[:-1] & still[1:])
+        & (pieces.segment[:-1] == pieces.segment[1:])
+        & (end_ns[before] == start_ns[after])
+        & (pressed[:-1] == pressed[1:])
+    )
+    run_begins = np.append(0, np.flatnonzero(~goes_on) + 1)
+    length = np.diff(run_begins, append=count)
+    place = np.arange(count) - np.repeat(run_begins, length)
+    in_a_row = max(2, round(_ROW_S / max(float(np.median(view.seconds)), 1e-9)))
+    margin = in_a_row // 2
+    inner = (place >= margin) & (place < np.repeat(length, length) - margin)
+    return np.flatnonzero(~inner | ((place - margin) % in_a_row == 0))
 
 
 def _lines(trace: Trace) -> pl.DataFrame:

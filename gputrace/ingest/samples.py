@@ -125,6 +125,15 @@ def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality, 
     return Sampled(pl.concat(frames), host, gpus, float(np.median(cadences)))
 
 
+def samples_of(samples: pl.DataFrame, gpu: int) -> pl.DataFrame:
+    """A GPU's samples in order of time; where they stand together, as they mostly do, nothing is copied."""
+    own = (samples["gpu"] == gpu).fill_null(False)
+    first, count = own.arg_max() or 0, int(own.sum())
+    together = own.slice(first, count).all()
+    found = samples.slice(first, count) if together else samples.filter(own)
+    return found if found["start_ns"].is_sorted() else found.sort("start_ns")
+
+
 def _without_repeats(rows: pl.DataFrame) -> pl.DataFrame:
     """Of rows in order of time that share one, the first."""
     repeats = (rows["time_ns"].diff() == 0).fill_null(False)

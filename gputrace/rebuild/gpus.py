@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from gputrace.errors import UsageError
+from gputrace.ingest.samples import samples_of
 from gputrace.rebuild.align import agreement
 from gputrace.rebuild.calls import Calls
 from gputrace.trace import Trace
@@ -118,18 +119,9 @@ def map_gpus(trace: Trace, given: dict[int, int] | None = None) -> dict[int, int
 
 
 def _best_mapping(trace: Trace, of_log: list[int], of_trace: list[int]) -> dict[int, int]:
-    table = np.array(
-        [
-            [
-                agreement(
-                    trace.phases.filter((pl.col("gpu") == log) & pl.col("under_mutex")),
-                    trace.samples.filter(pl.col("gpu") == of),
-                )
-                for of in of_trace
-            ]
-            for log in of_log
-        ]
-    )
+    held = trace.phases.filter("under_mutex")
+    shown = [samples_of(trace.samples, of) for of in of_trace]
+    table = np.array([[agreement(held.filter(pl.col("gpu") == log), own) for own in shown] for log in of_log])
     as_given = {gpu: gpu for gpu in of_log if gpu in of_trace}
     if len(of_log) > len(of_trace) or len(of_trace) > _MOST_TRIED:
         return as_given
