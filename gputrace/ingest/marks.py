@@ -25,8 +25,9 @@ from gputrace.ingest.wrappers import (
 
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
-_PARSED_AT_ONCE = 30_000
+_PARSED_AT_ONCE = 50_000
 SNIFFED_BYTES = 1 << 18
+_NOT_REPAIRED = pl.Series("repaired", [False])
 
 
 class LogSource(Protocol):
@@ -123,7 +124,7 @@ def marks_of(
                 lines = lines.filter(pl.col("line") < first)
                 torn = [line for line in torn if line < first]
             read.lines = first - 1
-            whole = lines.with_columns(pl.lit(False).alias("repaired"))
+            whole = lines.insert_column(lines.width, _NOT_REPAIRED.new_from_index(0, lines.height))
             if torn:
                 whole = _repair(frame, whole, torn, wrapper, read)
             if not last and countable:
