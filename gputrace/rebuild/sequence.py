@@ -70,7 +70,7 @@ class Sequence:
 
     def __init__(self, frame: pl.DataFrame, values: pl.Series, damaged: int = 0) -> None:
         self.damaged = damaged
-        self._values = values
+        self._values = _Values(values)
         self._rows = dict(frame.with_row_index("row").group_by("event").agg("row").drop_nulls("event").iter_rows())
         self._figures: dict[str, pl.DataFrame] = {}
         self.frame = frame.with_columns(_restarts(frame, self.rows_of("engine_start")))
@@ -88,7 +88,7 @@ class Sequence:
         """
         if event not in self._figures:
             rows = self.rows_of(event)
-            self._figures[event] = _figures(self.frame["order"].gather(rows), self._values.gather(rows))
+            self._figures[event] = _figures(self.frame["order"][rows], self._values, rows)
         return self._figures[event]
 
     def of(self, *events: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
@@ -126,59 +126,66 @@ def _lacks(sequence: Sequence, event: str) -> pl.Expr:
     return pl.any_horizontal(pl.col(key).is_null() if key in columns else pl.lit(True) for key in FIGURES_OF[event])
 
 
-def _figures(orders: pl.Series, values: pl.Series) -> pl.DataFrame:
+class _Values:
+    """What marks print, flat: the pairs of key and value of one mark after those of another."""
+
+    def __init__(self, values: pl.Series) -> None:
+        self.lengths = values.list.len().fill_null(0).to_numpy().astype(np.int64)
+        self._first = np.cumsum(self.lengths) - self.lengths
+        self._pairs = values.explode(empty_as_null=False, keep_nulls=False).struct.unnest()
+
+    def uniform(self, rows: Ints) -> dict[str, pl.Series] | None:
+        """The values by key where all these marks have the same keys in the same order, as mostly; else None."""
+        if not len(rows):
+            return {}
+        count = int(self.lengths[rows[0]])
+        if (self.lengths[rows] != count).any():
+            return None
+        place = (self._first[rows] + np.arange(count)[:, np.newaxis]).ravel()
+        keys, values = self._pairs[place]
+        found = {}
+        for start in range(0, len(place), len(rows)):
+            key = keys[start]
+            if key in found or not (keys.slice(start, len(rows)) == key).all():
+                return None
+            found[key] = values.slice(start, len(rows))
+        return found
+
+    def pairs(self, orders: pl.Series, rows: Ints) -> pl.DataFrame:
+        """The pairs of these marks: order, key, value."""
+        lengths = self.lengths[rows]
+        first = np.cumsum(lengths) - lengths
+        place = np.arange(lengths.sum()) + np.repeat(self._first[rows] - first, lengths)
+        return self._pairs[place].select(orders[np.repeat(np.arange(len(rows)), lengths)], "key", "value")
+
+
+def _figures(orders: pl.Series, values: _Values, rows: Ints) -> pl.DataFrame:
     """One event's lines: order and, in columns, the keys that the rebuild reads."""
-    columns = _uniform(values)
+    columns = values.uniform(rows)
     if columns is None:
-        pairs = (
-            pl.DataFrame([orders, values])
-            .explode("values")
-            .filter(pl.col("values").is_not_null())
-            .select("order", pl.col("values").struct.field("key"), pl.col("values").struct.field("value"))
-        )
+        pairs = values.pairs(orders, rows)
         keys = pairs["key"].unique()
         columns = {}
-        for key in (*NUMBER_KEYS, *_TEXT_KEYS):
-            if key not in keys:
-                continue
+        for key in (key for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in keys):
             told = pairs.filter(pl.col("key") == key).select("order", "value")
             if key in NUMBER_KEYS:
-                told = told.with_columns(_number(told["value"])).drop_nulls()
+                told = told.filter(_number("value").is_not_null())
             first = told.unique("order", keep="first", maintain_order=True)
             columns[key] = orders.to_frame().join(first, on="order", how="left", maintain_order="left")["value"]
-    else:
-        columns = {key: _number(values) if key in NUMBER_KEYS else values for key, values in columns.items()}
-    frame = orders.to_frame().with_columns(values.alias(key) for key, values in columns.items())
-    if kinds := [key for key in ("proof_kind", "kind") if key in columns]:
+    own = [key for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in columns]
+    frame = pl.DataFrame([orders, *(columns[key].alias(key) for key in own)])
+    frame = frame.with_columns(_number(key) for key in own if key in NUMBER_KEYS)
+    if kinds := [key for key in ("proof_kind", "kind") if key in own]:
         frame = frame.with_columns(pl.coalesce(kinds).alias("proof_kind"))
-    if "is_pinned" in columns:
+    if "is_pinned" in own:
         frame = frame.with_columns(pl.col("is_pinned") == "true")
     return frame.drop("kind", strict=False)
 
 
-def _uniform(lists: pl.Series) -> dict[str, pl.Series] | None:
-    """The values by key where all lines have the same keys in the same order, as they mostly do; else None."""
-    lengths = lists.list.len()
-    count = lengths.max()
-    if not isinstance(count, int) or lengths.null_count() or lengths.min() != count:
-        return None
-    if count == 0:
-        return {}
-    flat = lists.explode()
-    keys, values = flat.struct.field("key"), flat.struct.field("value")
-    found: dict[str, pl.Series] = {}
-    for place in range(count):
-        key = keys[place]
-        if key in found or not (keys.gather_every(count, place) == key).all():
-            return None
-        found[key] = values.gather_every(count, place)
-    return {key: found[key] for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in found}
-
-
-def _number(values: pl.Series) -> pl.Series:
+def _number(name: str) -> pl.Expr:
     """Text of a figure as a number; null where it is none, or cannot be."""
-    numbers = values.str.strip_suffix("ms").cast(pl.Int64, strict=False)
-    return pl.select(pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias("value")).to_series()
+    numbers = pl.col(name).str.strip_suffix("ms").cast(pl.Int64, strict=False)
+    return pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias(name)
 
 
 def _in_time(offsets_ms: pl.Series) -> pl.Series:
