@@ -35,8 +35,9 @@ Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, classed: Classed) -> tuple[Regime, ...]:
     """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates."""
     fastest = _fastest_copies(case.moved)
-    # Records are asked for by time: to cut all of them for every regime would take most of its time.
-    case = replace(case, trace=replace(case.trace, focus=None, marks=case.trace.marks.clear()))
+    # Records are asked for by time, samples are in the views: to cut all of them would take most of a regime's time.
+    marks, samples = case.trace.marks.clear(), case.trace.samples.clear()
+    case = replace(case, trace=replace(case.trace, focus=None, marks=marks, samples=samples))
     return tuple(_judge(_restricted(case, stretch, spans, classed), stretch, fastest) for stretch in stretches)
 
 
