@@ -71,18 +71,26 @@ def fit_kinds(
 ) -> Fit:
     """Least squares of `observed[sample] = sum(weights * value[kind])`, 0 <= value <= highest.
 
-    Samples whose observation is nan are left out. Works on the normal equations, so its size is that of the kinds.
+    Pieces are in order of their samples. Samples whose observation is nan are left out. Works on the normal equations,
+    so its size is that of the kinds.
     """
     # A log without a trace has nothing to fit, and these take a fifth of a second to import.
     from scipy.optimize import lsq_linear
     from scipy.sparse import coo_array
 
     seen = ~np.isnan(observed)
-    use = seen[sample] & (kind >= 0)
-    design = coo_array((weights[use], (sample[use], kind[use])), shape=(len(observed), len(kinds))).tocsr()
     target = np.where(seen, observed, 0.0)
-    gram = (design.T @ design).toarray()
-    moment = design.T @ target
+    use = seen[sample] & (kind >= 0)
+    if not use.all():
+        weights, sample, kind = weights[use], sample[use], kind[use]
+    # Of the many samples with one piece nothing but squares comes in: only the others need a matrix.
+    differs = np.diff(sample) != 0
+    several = np.flatnonzero(~(np.append(True, differs) & np.append(differs, True)))
+    crossed = coo_array((weights[several], (sample[several], kind[several])), shape=(len(observed), len(kinds))).tocsr()
+    squares = weights * weights
+    squares[several] = 0.0
+    gram = (crossed.T @ crossed).toarray() + np.diag(np.bincount(kind, squares, len(kinds)))
+    moment = np.bincount(kind, weights * target[sample], len(kinds))
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-30))
     scaled = gram / np.outer(scale, scale) + 1e-9 * np.eye(len(kinds))
     root = np.linalg.cholesky(scaled).T
@@ -90,7 +98,7 @@ def fit_kinds(
     value = lsq_linear(root, right, (0.0, np.maximum(highest * scale, 1e-12))).x / scale
     # What is too small to show in any sample is a zero of the solver.
     value = np.where(value * scale < 1e-9 * np.linalg.norm(target), 0.0, value)
-    residual = target - design @ value
+    residual = target - np.bincount(sample, weights * value[kind], len(observed))
     used = int(seen.sum())
     variance = float(residual[seen] @ residual[seen]) / max(1, used - len(kinds))
     error = np.sqrt(np.diag(np.linalg.inv(scaled)) * variance) / scale
@@ -103,13 +111,11 @@ def divide(total: Floats, sample: Ints, weights: Floats, seconds: Floats) -> Flo
     The parts of a sample add up to its total; nan totals give 0.
     """
     size = len(total)
-    by_weight = np.bincount(sample, weights, size)
-    by_time = np.bincount(sample, seconds, size)
     amount = np.nan_to_num(total)
-    use_time = by_weight[sample] <= 0
-    share = np.where(
-        use_time,
-        seconds / np.maximum(by_time[sample], 1e-30),
-        weights / np.maximum(by_weight[sample], 1e-300),
+    by_weight = np.bincount(sample, weights, size)
+    # What one unit of weight, or where there is none one second, gets of its sample.
+    weighted = by_weight > 0
+    unit = amount / np.where(
+        weighted, np.maximum(by_weight, 1e-300), np.maximum(np.bincount(sample, seconds, size), 1e-30)
     )
-    return amount[sample] * share
+    return np.asarray(unit[sample] * np.where(weighted[sample], weights, seconds))

@@ -126,7 +126,7 @@ def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality, 
 
 
 def samples_of(samples: pl.DataFrame, gpu: int) -> pl.DataFrame:
-    """A GPU's samples in order of time; where they stand together, as they mostly do, nothing is copied."""
+    """A GPU's samples (or states) in order of time; where they stand together, as they mostly do, nothing is copied."""
     own = (samples["gpu"] == gpu).fill_null(False)
     first, count = own.arg_max() or 0, int(own.sum())
     together = own.slice(first, count).all()
