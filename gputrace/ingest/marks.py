@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, Protocol, Self
 
+import numpy as np
 import polars as pl
 
 from gputrace import schema
@@ -294,9 +295,8 @@ class _Repair:
         `frame` has them as they were read (line, raw), and those after them as far as they are known.
         """
         whole = lines.insert_column(lines.width, _NOT_REPAIRED.new_from_index(0, lines.height))
-        for head in torn:
-            if head not in self._consumed:
-                self._stitch(head, frame)
+        if torn:
+            self._stitch(torn, frame)
         if not self.goes_on:
             return whole
         settled = self._read.lines
@@ -314,12 +314,17 @@ class _Repair:
         self._restored = [piece for piece in self._restored if piece.line > settled]
         return pl.concat([kept, pieces])
 
-    def _stitch(self, head: int, frame: pl.DataFrame) -> None:
+    def _stitch(self, torn: list[int], frame: pl.DataFrame) -> None:
         # Pieces are looked for among the lines of the same writer: process or service, where the wrapper names it.
-        at = int(frame["line"].search_sorted(head))
-        window = unwrap(frame.slice(at, _TORN_REACH_LINES), self._wrapper, by_origin=True)
-        outcome = stitch([LineAt(*row) for row in window.iter_rows()])
-        self._consumed |= outcome.consumed
-        self._restored.extend(outcome.restored)
-        self._read.torn_repaired += outcome.repaired
-        self._read.torn_lost += outcome.lost
+        lines = pl.Series(torn, dtype=pl.UInt32)
+        heads = frame["line"].search_sorted(lines).to_numpy()
+        within = (heads[:, None] + np.arange(_TORN_REACH_LINES)).ravel()
+        looked_at = unwrap(frame[np.unique(within[within < frame.height])], self._wrapper, by_origin=True)
+        for head, at in zip(torn, looked_at["line"].search_sorted(lines), strict=True):
+            if head in self._consumed:
+                continue
+            outcome = stitch([LineAt(*row) for row in looked_at.slice(at, _TORN_REACH_LINES).iter_rows()])
+            self._consumed |= outcome.consumed
+            self._restored.extend(outcome.restored)
+            self._read.torn_repaired += outcome.repaired
+            self._read.torn_lost += outcome.lost
