@@ -26,7 +26,7 @@ from gputrace.ingest.wrappers import (
 
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
-_PARSED_AT_ONCE = 50_000
+_PARSED_AT_ONCE = 15_000
 SNIFFED_BYTES = 1 << 18
 _NOT_REPAIRED = pl.Series("repaired", [False])
 
@@ -204,8 +204,8 @@ class _Parser:
             self._submit(read)
 
     def ready(self) -> Iterator[pl.DataFrame]:
-        """The marks of all lots but the last two: memory is bounded by these."""
-        while len(self._lots) > 2:
+        """The marks of all lots but the last: memory is bounded by two."""
+        while len(self._lots) > 1:
             yield self._next()
 
     def rest(self, read: _Reading) -> Iterator[pl.DataFrame]:
