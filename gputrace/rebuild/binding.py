@@ -149,26 +149,27 @@ def _settle_choices(partial: _Partial, number: int, bound: Ints, residual_ms: Fl
         step, number = step.before, number - 1
 
 
-def _options(partial: _Partial, pairs: list[_Pair], turn_ms: float) -> Iterator[tuple[int, float, dict[int, _Free]]]:
+def _options(partial: _Partial, pairs: list[_Pair], turn_ms: float) -> list[tuple[int, float, dict[int, _Free]]]:
     """What a block may be bound to after a partial assignment: attempt or -1, cost, and when mutexes were last free."""
     turns: dict[int, int] = {}
+    options: list[tuple[int, float, dict[int, _Free]]] = []
     clear = False
     for pair in pairs:
         if pair.attempt in partial.used:
             continue
         gpu = pair.gpu
-        known = partial.free.get(gpu)
         # The mutex is not fair, but with two workers only one can wait, and with more the first mostly comes first.
         turn = turns.get(gpu, 0)
-        cost = pair.cost_ms(known) + turn * turn_ms
+        cost = pair.cost_ms(partial.free.get(gpu)) + turn * turn_ms
         turns[gpu] = turn + 1
         clear = clear or cost <= _CLEAR_MS
         free = partial.free
         if pair.timed and gpu != _UNKNOWN_GPU:
             free = free | {gpu: _Free(pair.unlock_ns, pair.sure)}
-        yield pair.attempt, cost, free
+        options.append((pair.attempt, cost, free))
     if not clear:
-        yield -1, _UNBOUND_MS, {}
+        options.append((-1, _UNBOUND_MS, {}))
+    return options
 
 
 def _candidates(blocks: Blocks, attempts: Attempts) -> tuple[Ints, Ints]:
@@ -304,11 +305,17 @@ def _settled(pairs: Pairs, wanted: Ints) -> Iterator[tuple[int, tuple[int | None
     for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
         choices.setdefault(call, []).append((residual, line))
     members = list(choices)
+    unsettled: list[int] = []
     for group in _contested(list(choices.values())):
-        own = [choices[members[number]] for number in group]
-        found = _each_takes_its_best(own) or _cheapest_matching(own)
-        for number, choice in zip(group, found, strict=True):
-            yield members[number], choice
+        numbers = [members[number] for number in group]
+        found = _each_takes_its_best([choices[number] for number in numbers])
+        if found is None:
+            unsettled += numbers
+        else:
+            yield from zip(numbers, found, strict=True)
+    if unsettled:
+        # Groups that share no line do not disturb each other.
+        yield from zip(unsettled, _cheapest_matching([choices[number] for number in unsettled]), strict=True)
 
 
 def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:

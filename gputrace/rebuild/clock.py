@@ -90,7 +90,7 @@ def fit_epochs(sequence: Sequence) -> dict[int, Epoch]:
         epochs[int(str(restart))] = _fit(pairs)
     for restart, epoch in _epochs_by_arrival(sequence).items():
         epochs.setdefault(restart, epoch)
-    anchors = sequence.of("engine_start").select("restart", "log_ns").iter_rows()
+    anchors = sequence.of("engine_start", columns=("restart", "log_ns")).iter_rows()
     for restart, log_ns in anchors:
         # Printed one statement after the epoch is taken.
         epochs.setdefault(int(restart), Epoch(float(log_ns), 1.0))
@@ -141,13 +141,13 @@ def _slope(x: np.ndarray, y: np.ndarray) -> float:
     """
     first, second = np.triu_indices(len(x), 1)
     apart = x[second] != x[first]
-    slopes = np.sort((y[second] - y[first])[apart] / (x[second] - x[first])[apart])
+    slopes = (y[second] - y[first])[apart] / (x[second] - x[first])[apart]
     if not len(slopes):
         return 0.0
     n = len(x)
     reach = 1.96 * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low = slopes[max(0, int((len(slopes) - reach) / 2))]
-    high = slopes[min(len(slopes) - 1, int((len(slopes) + reach) / 2))]
+    ends = max(0, int((len(slopes) - reach) / 2)), min(len(slopes) - 1, int((len(slopes) + reach) / 2))
+    low, high = np.partition(slopes, ends)[list(ends)]
     return float(np.median(slopes)) if low > 0 or high < 0 else 0.0
 
 

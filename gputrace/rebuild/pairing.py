@@ -15,12 +15,17 @@ def nth_keys(*sides: pl.DataFrame) -> list[Ints]:
     """
     codes = np.zeros(sum(side.height for side in sides), dtype=np.int64)
     for name in sides[0].columns:
-        values = np.concatenate([ints(side[name].fill_null(-1)) for side in sides])
+        values = np.concatenate([_known(side[name]) for side in sides])
         low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
         codes = np.unique(codes * (high - low + 1) + values - low, return_inverse=True)[1]
     longest = max(side.height for side in sides)
     own_codes = np.split(codes, np.cumsum([side.height for side in sides])[:-1])
     return [own * longest + _nth(own) for own in own_codes]
+
+
+def _known(values: pl.Series) -> Ints:
+    """A column of whole numbers from 0 on, with -1 for null."""
+    return ints(values.fill_null(-1) if values.null_count() else values)
 
 
 def _nth(codes: Ints) -> Ints:

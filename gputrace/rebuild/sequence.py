@@ -207,6 +207,8 @@ def _restarts(frame: pl.DataFrame, engine_starts: Ints) -> pl.Series:
     by_source = frame.lazy().group_by("source").agg((pl.col("family") != "tracing").any().alias("has_stderr")).collect()
     both = set(by_source.filter("has_stderr")["source"])
     has_stderr = frame["source"].is_in(list(both)).to_numpy()
+    if has_stderr.all():
+        return pl.Series("restart", _restarts_of_one(frame["offset_ms"], engine_starts)).cast(pl.UInt16)
     counted = np.zeros(frame.height, dtype=np.uint16)
     for part in (has_stderr, ~has_stderr):
         rows = np.flatnonzero(part)
