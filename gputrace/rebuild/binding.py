@@ -110,17 +110,21 @@ def bind_blocks(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> tuple
         alive = None if ordered else {pair.attempt for pair in pairs}
         best: dict[tuple[frozenset[int], int], _Partial] = {}
         for partial in beam:
+            # Attempts that no later block can take need not be remembered.
+            kept = [i for i in partial.used if (closed[i] > at if alive is None else i in alive)]
+            unchanged = frozenset(kept)
             for choice, cost, free in _options(partial, pairs, turn_ms[number]):
-                # Attempts that no later block can take need not be remembered.
-                used = frozenset(
-                    i for i in (*partial.used, choice) if i >= 0 and (closed[i] > at if alive is None else i in alive)
-                )
+                used = unchanged if choice < 0 else frozenset((*kept, choice))
+                total = partial.cost + cost
                 known = best.get((used, choice))
-                if known is None or partial.cost + cost < known.cost:
-                    best[used, choice] = _Partial(partial.cost + cost, free, used, choice, cost, partial)
-        least = min(partial.cost for partial in best.values())
-        near = [partial for partial in best.values() if partial.cost <= least + _HOPELESS_MS]
-        beam = sorted(near, key=itemgetter(0))[:_BEAM]
+                if known is None or total < known.cost:
+                    best[used, choice] = _Partial(total, free, used, choice, cost, partial)
+        if len(best) == 1:
+            beam = list(best.values())
+        else:
+            least = min(partial.cost for partial in best.values())
+            near = [partial for partial in best.values() if partial.cost <= least + _HOPELESS_MS]
+            beam = sorted(near, key=itemgetter(0))[:_BEAM]
         if len(beam) == 1:
             _settle_choices(beam[0], number, bound, residual_ms)
             beam = [beam[0]._replace(before=None)]
