@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from gputrace import schema
-from gputrace.rebuild.sequence import restarts
+from gputrace.rebuild.sequence import restarts_of_log
 
 NO_LINE = int(np.iinfo(np.uint32).max)
 # Lines that hold for everything after them: the time that offsets count from, and the workers' GPUs.
@@ -74,7 +74,7 @@ def cuts(lots: Iterable[pl.DataFrame], size: Size) -> Iterator[Cut]:
             yield Cut(held[:known_to], after_line, last_line, restarted)
             begin = _reach_back(held, own_to, size)
             kept = _staying(held[:begin])
-            restarted += int(restarts(held[: begin + 1])[begin])
+            restarted += int(restarts_of_log(held[: begin + 1])[begin])
             held, own_from, after_line = (
                 pl.concat([kept, held[begin:]], rechunk=True),
                 kept.height + own_to - begin,

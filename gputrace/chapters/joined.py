@@ -1,6 +1,6 @@
 """Chapters put together: one diagnosis, and what is known of the run that it is of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -26,6 +26,11 @@ from gputrace.chapters.regimes import joined_regimes
 from gputrace.chapters.spread import Spread
 from gputrace.chapters.verdicts import joined_verdicts
 from gputrace.chapters.workers import joined_interleavings
+from gputrace.ingest.log_result import LogResult
+from gputrace.trace import InputInfo, Notice, Quality, Trace
+
+# So many notices of a kind are told in full.
+_MOST_ALIKE = 3
 
 
 def joined_diagnosis(chapters: Sequence[Chapter], ahead: Outlook) -> Diagnosis:
@@ -221,3 +226,58 @@ def _variations(
         judged = sum(one.main_cause == first for one in leading) * 2 > len(leading) if leading else first in usual
         found.append(replace(own[0], lost_s=ranked, main_cause=first if judged else None).against(chosen))
     return tuple(found)
+
+
+def joined_trace(
+    chapters: Sequence[Chapter],
+    diagnosis: Diagnosis,
+    infos: list[InputInfo],
+    log: LogResult,
+    events: Mapping[str, int],
+) -> Trace:
+    """What is known of the run, without frames; `events` are its records by event."""
+    own = [chapter.quality for chapter in chapters]
+    marks, placed = sum(events.values()), sum(chapter.marks_placed for chapter in chapters)
+    quality = Quality(
+        lines=log.lines,
+        marks=marks,
+        marks_by_event=dict(sorted(events.items())),
+        marks_placed=placed,
+        marks_unplaced=marks - placed,
+        torn_repaired=log.torn_repaired,
+        torn_lost=log.torn_lost,
+        unrecognised_of_known_family=log.unrecognised,
+        samples=sum(info.rows for info in infos if info.kind == "samples"),
+        samples_missing=sum(one.samples_missing for one in own),
+        counter_wraps=sum(one.counter_wraps for one in own),
+        counter_ambiguous=sum(one.counter_ambiguous for one in own),
+    )
+    size = f" of some {diagnosis.calls.count // len(chapters)} calls each" if marks else ""
+    quality.notice(
+        "in-chapters",
+        f"a long run, judged in {len(chapters)} chapters{size}: sums and quantiles are of all of it, verdicts and "
+        "regimes those of the chapters put together, predictions replay the end of the run",
+        len(chapters),
+    )
+    jobs = all_jobs(chapters).height
+    if jobs > len(diagnosis.jobs):
+        quality.notice("jobs-listed", f"of {jobs} jobs the {MOST_LISTED} that took longest are listed", jobs)
+    quality.notices += _together([notice for one in own for notice in one.notices])
+    first = next((chapter for chapter in chapters if chapter.clock.method != "none"), chapters[0])
+    gpus = {gpu.gpu: gpu for chapter in reversed(chapters) for gpu in chapter.gpus}
+    return Trace(inputs=infos, gpus=[gpus[number] for number in sorted(gpus)], clock=first.clock, quality=quality)
+
+
+def _together(notices: Sequence[Notice]) -> list[Notice]:
+    """Equal notices as one, counts added; of a kind whose words differ only the first few in full."""
+    texts: dict[str, dict[str, int]] = {}
+    for notice in notices:
+        of_code = texts.setdefault(notice.code, {})
+        of_code[notice.text] = of_code.get(notice.text, 0) + notice.count
+    found = []
+    for code, counts in texts.items():
+        told = list(counts.items())
+        found += [Notice(code, text, count) for text, count in told[:_MOST_ALIKE]]
+        if rest := told[_MOST_ALIKE:]:
+            found.append(Notice(code, f"the like in {len(rest)} more chapters", sum(count for _, count in rest)))
+    return found

@@ -1,4 +1,4 @@
-"""Log text to marks: finds the lines that matter, takes them apart in columns, counts what it does not know."""
+"""Log text to marks, lot by lot: finds the lines that matter, puts torn ones together, has them taken apart."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,28 +10,24 @@ from typing import NamedTuple, Protocol, Self
 import polars as pl
 
 from gputrace import schema
-from gputrace.ingest.formats import EventRule, Formats, RecordFormat, WrapperFormat
+from gputrace.ingest.families import needles_of, parse_lines
+from gputrace.ingest.formats import Formats, WrapperFormat
 from gputrace.ingest.log_result import NAMED_LINES, LogResult, Resume, up_to_resume
 from gputrace.ingest.torn import LineAt, find_torn, stitch
 from gputrace.ingest.wrappers import (
     export_to_json,
     join_parts,
     json_twin,
-    literal,
     raw_pattern,
     stream_of,
     unwrap,
-    utc_ns,
 )
 
-_VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
-_WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
-_PARSED_AT_ONCE = 30_000
+_PARSED_AT_ONCE = 50_000
 SNIFFED_BYTES = 1 << 18
-# No prover runs for longer than three years: a larger offset is damage.
-_MOST_OFFSET_MS = 100_000_000_000
+_NOT_REPAIRED = pl.Series("repaired", [False])
 
 
 class LogSource(Protocol):
@@ -43,121 +39,6 @@ class LogSource(Protocol):
 
 # The wrapper of some lines (line, raw), or that no line among them tells it.
 Detect = Callable[[pl.DataFrame], tuple[WrapperFormat | None, bool]]
-
-
-def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Expr | None) -> pl.Expr:
-    """The event's name: by how the message begins, else by a key that it has, else by its level; null if by none."""
-    texts = {rule.text: rule.name for rule in rules if rule.text is not None}
-    keys = {rule.key: rule.name for rule in rules if rule.key is not None}
-    levels = {rule.level: rule.name for rule in rules if rule.level is not None}
-    found: list[pl.Expr] = []
-    if texts:
-        # The longest text first: one message may begin like another.
-        longest = sorted(texts, key=len, reverse=True)
-        begun = body.str.extract(f"^({'|'.join(literal(text) for text in longest)})")
-        found.append(begun.replace_strict(texts, default=None, return_dtype=pl.String))
-    if keys:
-        has = body.str.extract(rf"\b({'|'.join(keys)})=")
-        found.append(has.replace_strict(keys, default=None, return_dtype=pl.String))
-    if levels and level is not None:
-        found.append(level.replace_strict(levels, default=None, return_dtype=pl.String))
-    return pl.coalesce(found) if found else pl.lit(None, pl.String)
-
-
-def _number_after(text: pl.Expr, keys: str | list[str]) -> pl.Expr:
-    names = "|".join([keys] if isinstance(keys, str) else keys)
-    return text.str.extract(rf"\b(?:{names})=(?:Some\()?(\d+)").cast(pl.Int32, strict=False)
-
-
-def _job_after(text: pl.Expr, key: str) -> pl.Expr:
-    quoted = text.str.extract(rf'\b{key}="((?:[^"\\]|\\.)*)"').str.replace_all(r"\\(.)", "$1")
-    # A bare id is the caller's text, blanks and brackets included: it ends at the next key or at the span's end.
-    bare = text.str.extract(rf"\b{key}=([^\"].*?)(?: [a-z_]+=|\}}:|$)")
-    return pl.coalesce(quoted, bare)
-
-
-def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
-    """The marks among `lines` that belong to `family`.
-
-    Before: line, text, stream, arrival_ns, repaired. After: the columns of `schema.MARKS` less `source`. A line that
-    fits the family's pattern but no event has a null event.
-    """
-    groups = [part.split(">")[0] for part in family.pattern.split("(?P<")[1:]]
-    parsed = lines.with_columns(pl.col("text").str.extract_groups(family.pattern).alias("_g")).filter(
-        pl.col("_g").struct.field("body").is_not_null()
-    )
-    body = pl.col("_g").struct.field("body")
-    ids_from = body
-    if "span" in groups:
-        ids_from = pl.concat_str(pl.col("_g").struct.field("span").fill_null(""), body)
-    level = pl.col("_g").struct.field("level") if "level" in groups else None
-    event = pl.col("_g").struct.field("event") if "event" in groups else _event_expression(family.events, body, level)
-    offset_ms = pl.lit(None, pl.Int64)
-    if "offset_ms" in groups:
-        offset_ms = pl.col("_g").struct.field("offset_ms").cast(pl.Int64, strict=False)
-        event = pl.when(offset_ms <= _MOST_OFFSET_MS).then(event)
-    job = (
-        pl.col("_g").struct.field("job")
-        if "job" in groups
-        else _job_after(ids_from, str(family.ids["job"]))
-        if "job" in family.ids
-        else pl.lit(None, pl.String)
-    )
-    pair = pl.element().str.splitn("=", 2)
-    pairs = ids_from.str.extract_all(_VALUE).list.eval(
-        pl.struct(
-            pair.struct.field("field_0").alias("key"),
-            pair.struct.field("field_1").str.strip_chars('"').alias("value"),
-        ).filter(~pair.struct.field("field_0").is_in(_WITHOUT_ID_KEYS))
-    )
-    numbers = {
-        name: _number_after(ids_from, family.ids[name]) if name in family.ids else pl.lit(None, pl.Int32)
-        for name in ("worker", "partition", "gpu")
-    }
-    return parsed.select(
-        "line",
-        "stream",
-        pl.lit(family.name).alias("family"),
-        event.alias("event"),
-        (utc_ns(pl.col("_g").struct.field("time")) if "time" in groups else pl.lit(None, pl.Int64)).alias("log_ns"),
-        "arrival_ns",
-        pl.when(offset_ms <= _MOST_OFFSET_MS).then(offset_ms).alias("offset_ms"),
-        job.alias("job"),
-        numbers["worker"].alias("worker"),
-        numbers["partition"].alias("partition"),
-        numbers["gpu"].alias("gpu"),
-        pairs.alias("values"),
-        "repaired",
-    )
-
-
-def needles_of(formats: Formats) -> set[str]:
-    """Texts one of which every line of interest holds."""
-    return {needle for family in formats.records for needle in family.needles}
-
-
-def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, list[int]]:
-    """Marks of all families among whole (not torn) lines, and the numbers of lines of a family not understood.
-
-    Before: line, text, stream, arrival_ns, repaired.
-    """
-    found, unknown = [], []
-    for family in formats.records:
-        own = lines.filter(pl.col("text").str.contains_any(list(family.needles)))
-        marks = parse_family(own, family)
-        prefix = family.needles[0]
-        if family.name == "tracing":
-            told = marks["event"].is_not_null()
-            lost = marks.filter(~told).join(own, on="line").filter(pl.col("text").str.contains("(?:GPU|FIN)_TIMING "))
-            unknown.extend(lost["line"].to_list())
-            found.append(marks.filter(told))
-            continue
-        begun = own.filter(pl.col("text").str.starts_with(prefix))
-        unknown.extend(begun.join(marks, on="line", how="anti")["line"].to_list())
-        unknown.extend(marks.filter(pl.col("event").is_null())["line"].to_list())
-        found.append(marks.with_columns(pl.col("event").fill_null("unknown")))
-    # Lots follow one another, so that in order each is all in order.
-    return pl.concat(found).sort("line", maintain_order=True), sorted(unknown)
 
 
 def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
@@ -243,7 +124,7 @@ def marks_of(
                 lines = lines.filter(pl.col("line") < first)
                 torn = [line for line in torn if line < first]
             read.lines = first - 1
-            whole = lines.with_columns(pl.lit(False).alias("repaired"))
+            whole = lines.insert_column(lines.width, _NOT_REPAIRED.new_from_index(0, lines.height))
             if torn:
                 whole = _repair(frame, whole, torn, wrapper, read)
             if not last and countable:

@@ -4,7 +4,7 @@ The rates that copies are measured against (the run's line rate, what each kind 
 whole run: a regime of a minute may not reach the line rate itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,11 +13,12 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import PhaseFinding, Regime
+from gputrace.analysis.durations import Durations, durations_of
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.parts import part_of
-from gputrace.analysis.phases import summarise_phases
+from gputrace.analysis.phases import summarise_regime
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes.stretches import Stretch
 from gputrace.analysis.segments import Windows, call_modes
@@ -38,7 +39,14 @@ def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, clas
     # Records are asked for by time, samples are in the views: to cut all of them would take most of a regime's time.
     marks, samples = case.trace.marks.clear(), case.trace.samples.clear()
     case = replace(case, trace=replace(case.trace, focus=None, marks=marks, samples=samples))
-    return tuple(_judge(_restricted(case, stretch, spans, classed), stretch, fastest) for stretch in stretches)
+    complete = case.trace.calls.filter("complete")
+    durations = durations_of(case.trace, complete, [stretch.calls for stretch in stretches])
+    found = []
+    for number, stretch in enumerate(stretches):
+        inside = {name: own.in_regime(number) for name, own in durations.items()}
+        told = {name: own for name, own in inside.items() if len(own.call)}
+        found.append(_judge(_restricted(case, stretch, told, spans, classed), stretch, fastest))
+    return tuple(found)
 
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
@@ -63,7 +71,9 @@ def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     )
 
 
-def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
+def _restricted(
+    case: Case, stretch: Stretch, durations: Mapping[str, Durations], spans: Windows, classed: Classed
+) -> Case:
     """The case with only what happened in the stretch."""
     start_ns, end_ns = stretch.start_ns, stretch.end_ns
     trace = part_of(case.trace, stretch.calls, start_ns, end_ns)
@@ -71,7 +81,7 @@ def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) 
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)
     middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
-    phases = classed(summarise_phases(trace, moved, bursts, with_drivers=False))
+    phases = classed(summarise_regime(durations, trace.calls.filter("complete"), moved))
     inside = _clipped(spans.frame, start_ns, end_ns)
     return replace(
         case,

@@ -7,7 +7,7 @@
 Stretches follow each other without a hole, from a restart's first lock to its last unlock.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -99,6 +99,8 @@ def find_stretches(trace: Trace, bursts: pl.DataFrame) -> list[Stretch]:
         begun = "start of the run" if not found else f"the prover was started again (run {int(str(restart)) + 1})"
         found += _of_restart(part, first, begun, run_s, trace)
         first += own.height
+    if found and trace.goes_on_from_ns:
+        found[0] = replace(found[0], start_ns=min(found[0].start_ns, *trace.goes_on_from_ns.values()))
     return found
 
 
