@@ -55,10 +55,13 @@ class GpuView:
         rate = self.rx_wire / np.maximum(self.seconds, 1e-9)
         return float(np.nanmax(rate)) if np.isfinite(rate).any() else float("nan")
 
-    def copying(self, thresholds: Thresholds) -> npt.NDArray[np.bool_]:
-        """Which samples saw traffic above the threshold, either way. Unknown traffic is no traffic."""
-        floor = thresholds.copy_link_share * self.limit_wire_bytes_per_s * self.seconds
-        return np.asarray((np.nan_to_num(self.rx_wire) > floor) | (np.nan_to_num(self.tx_wire) > floor))
+    def copying(self, thresholds: Thresholds, of: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.bool_]:
+        """Which samples, or which `of` them, saw traffic above the threshold, either way. Unknown traffic is none."""
+        readings = (self.rx_wire, self.tx_wire, self.seconds)
+        rx, tx, seconds = readings if of is None else (reading[of] for reading in readings)
+        # Nothing is above nan, and nan above nothing.
+        floor = thresholds.copy_link_share * self.limit_wire_bytes_per_s * seconds
+        return np.asarray((rx > floor) | (tx > floor))
 
     def states(self, thresholds: Thresholds) -> pl.DataFrame:
         """gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s, rx/tx payload rates; the seconds add up."""

@@ -205,7 +205,7 @@ def charge(
     `link_shortfall` is the share of a copy at line rate that the link at its most would have saved: that part of such
     rows is charged to `link-degraded`, in rows of their own.
     """
-    copying = view.copying(thresholds)[lost["sample"].to_numpy()]
+    copying = view.copying(thresholds, lost["sample"].to_numpy())
     copy_floor = thresholds.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
     cause = pl.lit(UNEXPLAINED)
     for condition, name in reversed(_rules(copy_floor, moved.line_floor(thresholds))):
