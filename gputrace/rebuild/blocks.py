@@ -111,10 +111,11 @@ def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> list[Block]:
 
     `bounds` says when a position of the log was written; it is needed where several GPUs' blocks interleave.
     """
-    blocks = _clean_blocks(sequence)
+    mixed = interleaved(sequence)
+    blocks = None if mixed else _clean_blocks(sequence)
     if blocks is None:
         lines = _mutex_lines(sequence)
-        groups = separate(lines, bounds) if interleaved(lines) else _consecutive(lines)
+        groups = separate(lines, bounds) if mixed else _consecutive(lines)
         blocks = [_block_of(group) for group in groups]
     printed = {event for block in blocks for event in block.orders}
     needed = [event for event in _NEEDED if event in printed]
