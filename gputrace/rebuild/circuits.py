@@ -42,7 +42,7 @@ class CircuitSearch:
         return (self.count > 0) & (self._explained() | self.allocates)
 
     def _explained(self) -> Bools:
-        return self.unexplained_ms <= _MOST_OFF_MS * self.count
+        return self.unexplained_ms <= (_MOST_OFF_MS + self.lines.print_ms) * self.count
 
     def _add_circuit(self, alone: bool) -> bool:
         """Gives holds the circuit before those that they have, or their only one; whether any hold got one."""
@@ -55,7 +55,7 @@ class CircuitSearch:
         kept = (self.hold_of[at] < 0) & (self.begun[hold] < at) & (at < self.first[hold])
         kept &= off_ms >= _LEAST_OFF_MS * (self.count[hold] + 1)
         if alone:
-            kept &= (off_ms <= _MOST_OFF_MS) | self.allocates[hold]
+            kept &= (off_ms <= _MOST_OFF_MS + lines.print_ms) | self.allocates[hold]
         hold, at, off_ms = hold[kept], at[kept], off_ms[kept]
         oddity = apart(self.first[hold] - at) + (rarity(off_ms) if alone else 0.0)
         chosen = disjoint(np.stack([self.ntt[hold], at], axis=1), PLACED - oddity)
@@ -73,7 +73,8 @@ class CircuitSearch:
         at = self.lines.at(event)[line]
         kept = (self.lock[hold] < at) & (at < self.ntt[hold])
         hold, at = hold[kept], at[kept]
-        chosen = disjoint(np.stack([self.ntt[hold], at], axis=1), PLACED - apart(at - self.lock[hold]))
+        soon = np.minimum(at - self.lock[hold], PLACED - 1.0)
+        chosen = disjoint(np.stack([self.ntt[hold], at], axis=1), PLACED - soon)
         hold, at = hold[chosen], at[chosen]
         self.hold_of[at] = hold
         self.allocates[hold] = True

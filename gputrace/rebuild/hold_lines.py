@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SINCE_LOCK = {"ntt_msm_h": "ntt_msm_h_ms", "tail_msm": "gpu_total_ms", "mutex_released": "mutex_held_ms"}
 # Lines further from each other than this in the log are just far apart.
 _FAR = 50
+_LATER = 0.001
 # Of a line whose time is not known better than to so many times the longest hold nothing is known.
 _MOST_HOLDS = 2.0
 
@@ -27,13 +28,15 @@ class HoldLines:
     """The lines of one run in order, an entry each.
 
     `ms` has their figures, NaN where not printed. `low_ms` and `high_ms` are when each was written, at the earliest
-    and at the latest, counted from any one moment.
+    and at the latest, counted from any one moment. `print_ms` is what a print may take: no time, mostly, but all prints
+    are slow where the reader of the log is.
     """
 
     event: npt.NDArray[np.str_]
     low_ms: Floats
     high_ms: Floats
     ms: dict[str, Floats]
+    print_ms: float = 0.0
 
     @classmethod
     def of(cls, lines: "list[MutexLine]", bounds: TimeBounds) -> "HoldLines":
@@ -41,10 +44,20 @@ class HoldLines:
         low, high = bounds.spans_ns(np.array([line.order for line in lines], dtype=np.int64))
         arrival = np.array([np.nan if line.arrival_ns is None else line.arrival_ns for line in lines], dtype=np.float64)
         low, high = (np.where(np.isnan(arrival), edge, arrival) / 1e6 for edge in (low, high))
-        keys = [key for own in FIGURES_OF.values() for key in own]
-        ms = {key: np.array([line.ms.get(key, np.nan) for line in lines], dtype=np.float64) for key in keys}
-        ms["total"] = np.array([(line.circuit or {}).get("total", np.nan) for line in lines], dtype=np.float64)
-        return cls(np.array([line.event for line in lines]), low, high, ms)
+        event = np.array([line.event for line in lines])
+        ms = {}
+        for kind, keys in (*FIGURES_OF.items(), ("ntt_h", ("total",))):
+            at = np.flatnonzero(event == kind)
+            told = [lines[number].circuit or lines[number].ms for number in at.tolist()]
+            for key in keys:
+                ms[key] = np.full(len(lines), np.nan)
+                ms[key][at] = [own.get(key, np.nan) for own in told]
+        return cls(event, low, high, ms)
+
+    @property
+    def jitter_ms(self) -> float:
+        """How far from when its figures say a line may be written."""
+        return JITTER_MS + self.print_ms
 
     @cached_property
     def printed(self) -> frozenset[str]:
@@ -71,7 +84,11 @@ class HoldLines:
 
     def before_ms(self, at: Ints, ms: Floats | float) -> tuple[Floats, Floats]:
         """The earliest and latest moment so long before lines: each is printed a few ms from when its figures say."""
-        return self.low_ms[at] - ms - JITTER_MS, self.high_ms[at] - ms + JITTER_MS
+        return self.low_ms[at] - ms - self.jitter_ms, self.high_ms[at] - ms + self.jitter_ms
+
+    def disagreement(self, low_ms: Floats, high_ms: Floats) -> Floats:
+        """How odd it is that lines leave each other so little time, nats: one a millisecond between exact ones."""
+        return np.maximum(0.0, 2 * self.jitter_ms - (high_ms - low_ms))
 
     def written_in(
         self, event: str, low_ms: Floats, high_ms: Floats, after_key: str | None = None
@@ -84,5 +101,9 @@ class HoldLines:
 
 
 def apart(places: Ints) -> Floats:
-    """How odd it is that lines of one hold are so many places of the log from each other, nats."""
-    return rarity(np.minimum(places, _FAR))
+    """How odd it is that lines of one hold are so many places of the log from each other, nats.
+
+    Where nothing else tells, lines come in the order of those that they follow, and soon.
+    """
+    near = np.minimum(places, _FAR)
+    return np.asarray(rarity(near) + _LATER * near**2)

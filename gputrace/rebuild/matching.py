@@ -9,6 +9,8 @@ Bools = npt.NDArray[np.bool_]
 
 # A row is worth this less what makes it odd, nats: no choice between rivals is worth leaving an item out.
 PLACED = 100.0
+# So often a value may occur, or not, by chance.
+_CHANCE = 3.0
 # So many rival rows are weighed in one call of the solver: one by one its start would cost more than its work.
 _WEIGHED_AT_ONCE = 300
 # What was found after so many branches is taken: rows of this kind need none, as a rule.
@@ -38,8 +40,10 @@ def overlapping(low: Floats, high: Floats, other_low: Floats, other_high: Floats
 
 def rarity(values: Floats | Ints) -> Floats:
     """How much rarer than the commonest each value is among all, nats: what truly belongs together agrees alike."""
+    if not len(values):
+        return np.zeros(0)
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.log(counts.max() / counts)[place] if len(values) else np.zeros(0)
+    return np.asarray(np.log((counts.max() + _CHANCE) / (counts + _CHANCE))[place])
 
 
 def disjoint(members: Ints, worth: Floats) -> Bools:

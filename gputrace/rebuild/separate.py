@@ -7,43 +7,62 @@ line by line (`beam`), each neighbourhood by itself.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from gputrace.rebuild.beam import Kinds, likeliest_holds
 from gputrace.rebuild.hold_lines import HoldLines
 from gputrace.rebuild.sequence import Sequence
 from gputrace.rebuild.timebounds import Ints, TimeBounds
-from gputrace.rebuild.whole_holds import whole_holds
+from gputrace.rebuild.whole_holds import CALL_SLACK_MS, whole_holds
 
 if TYPE_CHECKING:
     from gputrace.rebuild.blocks import MutexLine
 
 # No more holds than this are open at once.
 _MOST_OPEN = 16
-# A release that agrees with an earlier lock and not with the last is another GPU's, or the last lock's line is lost.
-_INTERLEAVED_SHARE = 0.01
-# What `total_start_fn` exceeds the sum of its parts by, at most.
-_CALL_SLACK_MS = 3
+# Signs of mixed holds that are no more than this share of the holds are those of a few lost lines.
+_MIXED_SHARE = 0.01
+# Where more than this share of the lines is in no whole hold, prints are slow, or the log has no times.
+_MOST_LEFT = 0.5
+_SLOW_PRINT_MS = 50.0
 # A line may be so late that its figures say nothing of its time.
 _LATE_MS = 500.0
 
 
 def interleaved(sequence: Sequence) -> bool:
-    """Whether holds of several GPUs mix: a release's figures then add up with a lock that is not the last before it."""
-    locks, releases = (sequence.figures.get(event) for event in ("mutex_acquired", "mutex_released"))
+    """Whether holds of several GPUs mix. Any of three signs will do, seen at more than one hold in a hundred.
+
+    A release's figures add up with a lock that is not the last before it; two locks follow each other without a
+    release, and as often two releases without a lock; or two ntt_msm_h with neither between. In a log of one GPU
+    these need lost lines: one for the first two (and calls that fail lock without a release), two for the last.
+    """
+    locks, releases, ntts = (sequence.figures.get(event) for event in ("mutex_acquired", "mutex_released", "ntt_msm_h"))
     if locks is None or releases is None or locks.is_empty() or releases.is_empty():
         return False
+    locked, released = locks["order"].to_numpy(), releases["order"].to_numpy()
     before_ms = (locks["pre_lock_cpu_ms"] + locks["mutex_wait_ms"]).to_numpy()
     left_ms = (releases["total_start_fn_ms"] - releases["mutex_held_ms"]).to_numpy()
-    latest = np.searchsorted(locks["order"].to_numpy(), releases["order"].to_numpy()) - 1
-    lock = latest[:, None] - np.arange(_MOST_OPEN)
+    lock = np.searchsorted(locked, released)[:, None] - 1 - np.arange(_MOST_OPEN)
     off_ms = left_ms[:, None] - before_ms[np.maximum(lock, 0)]
-    agrees = (lock >= 0) & (off_ms >= 0) & (off_ms <= _CALL_SLACK_MS)
-    mixed = ~agrees[:, 0] & agrees[:, 1:].any(axis=1)
-    return bool(mixed.mean() > _INTERLEAVED_SHARE)
+    agrees = (lock >= 0) & (off_ms >= 0) & (off_ms <= CALL_SLACK_MS)
+    of_earlier = int(np.count_nonzero(~agrees[:, 0] & agrees[:, 1:].any(axis=1)))
+    both_open = min(_in_a_row(locked, released), _in_a_row(released, locked))
+    in_turns = 0
+    if ntts is not None:
+        # A call that is spread over several GPUs prints one for each.
+        first = ntts if "gpu_tid" not in ntts.columns else ntts.filter(pl.col("gpu_tid").fill_null(0) == 0)
+        in_turns = _in_a_row(first["order"].to_numpy(), np.sort(np.concatenate([locked, released])))
+    return max(of_earlier, both_open, in_turns) > _MIXED_SHARE * len(released)
+
+
+def _in_a_row(orders: Ints, between: Ints) -> int:
+    """How many lines follow another of their kind with none of `between` in between."""
+    return int(np.count_nonzero(np.diff(np.searchsorted(between, orders)) == 0))
 
 
 def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLine]]":
@@ -54,6 +73,8 @@ def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLi
         own = list(run)
         table = HoldLines.of(own, bounds)
         hold = whole_holds(table)
+        if np.mean(hold < 0) > _MOST_LEFT:
+            hold = whole_holds(replace(table, print_ms=_SLOW_PRINT_MS))
         ranked = np.argsort(hold, kind="stable")[np.count_nonzero(hold < 0) :]
         edges = np.flatnonzero(np.diff(hold[ranked])) + 1
         groups += [[own[at] for at in members.tolist()] for members in np.split(ranked, edges) if len(members)]

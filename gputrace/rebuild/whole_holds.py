@@ -17,12 +17,12 @@ import numpy as np
 from gputrace.rebuild.circuits import CircuitSearch
 from gputrace.rebuild.hold_lines import HoldLines, apart
 from gputrace.rebuild.matching import PLACED, Bools, disjoint, overlapping, rarity
-from gputrace.rebuild.timebounds import JITTER_MS, Floats, Ints
+from gputrace.rebuild.timebounds import Floats, Ints
 
 # What `total_start_fn` exceeds the sum of its parts by, at most.
-_CALL_SLACK_MS = 3.0
+CALL_SLACK_MS = 3.0
 # The same of `gpu_total`, in which three lines are printed.
-_GPU_SLACK_MS = 5.0
+_GPU_SLACK_MS, _GPU_PRINTS = 5.0, 3
 # From the GPU thread's end to the unlock: a few ms, more where the device is slow.
 _MOST_AFTER_GPU_MS = 500.0
 _ROUNDS_OF_TIGHTENING = 4
@@ -102,7 +102,8 @@ def _works(lines: HoldLines) -> _Work:
     works = _adding_up(lines, works, steps)
     for number, event in enumerate(steps):
         works = _adding_up(lines, _followed_by(lines, works, event), steps[number + 1 :])
-    return works._replace(oddity=works.oddity + rarity(_unexplained_ms(lines, works)))
+    oddity = rarity(_unexplained_ms(lines, works)) + lines.disagreement(works.low_ms, works.high_ms)
+    return works._replace(oddity=works.oddity + oddity)
 
 
 def _since_lock_ms(lines: HoldLines, works: _Work) -> Floats:
@@ -123,7 +124,7 @@ def _adding_up(lines: HoldLines, works: _Work, missing: list[str]) -> _Work:
     figures_ms = [lines.ms[_BETWEEN[event]][lines.at(event)] for event in missing]
     left_ms = _unexplained_ms(lines, works)
     least_ms, most_ms = sum(own.min() for own in figures_ms), sum(own.max() for own in figures_ms)
-    return works.rows((left_ms >= least_ms) & (left_ms <= most_ms + _GPU_SLACK_MS))
+    return works.rows((left_ms >= least_ms) & (left_ms <= most_ms + _GPU_SLACK_MS + _GPU_PRINTS * lines.print_ms))
 
 
 def _followed_by(lines: HoldLines, works: _Work, event: str) -> _Work:
@@ -150,7 +151,7 @@ def _spines(lines: HoldLines, works: _Work) -> _Spines:
     lock, release = lock_at[one], release_at[other]
     off_ms = lines.ms["total_start_fn_ms"][release] - lines.ms["mutex_held_ms"][release]
     off_ms = off_ms - lines.ms["pre_lock_cpu_ms"][lock] - lines.ms["mutex_wait_ms"][lock]
-    kept = (lock < release) & (off_ms >= 0.0) & (off_ms <= _CALL_SLACK_MS)
+    kept = (lock < release) & (off_ms >= 0.0) & (off_ms <= CALL_SLACK_MS)
     lock, release, off_ms, low, high = lock[kept], release[kept], off_ms[kept], low[kept], high[kept]
     likeliest = _likeliest_works(works)
     one, other = overlapping(low, high, likeliest.low_ms, likeliest.high_ms)
@@ -164,8 +165,8 @@ def _spines(lines: HoldLines, works: _Work) -> _Spines:
     )
     kept = (np.diff(members, axis=1) > 0).all(axis=1) & (after_ms >= 0.0) & (after_ms <= _MOST_AFTER_GPU_MS)
     spines = spines.rows(kept)
-    oddity = spines.oddity + rarity(after_ms[kept]) + apart(spines.lines[:, 3] - spines.lines[:, 2])
-    return spines._replace(oddity=oddity)
+    oddity = rarity(after_ms[kept]) + apart(spines.lines[:, 3] - spines.lines[:, 2])
+    return spines._replace(oddity=spines.oddity + oddity + lines.disagreement(spines.low_ms, spines.high_ms))
 
 
 def _likeliest_works(works: _Work) -> _Work:
@@ -188,12 +189,12 @@ def _tightened(lines: HoldLines, spines: _Spines) -> _Spines:
         members = spines.lines
         earliest = np.full(len(low), np.inf)
         latest = np.full(len(low), -np.inf)
-        np.minimum.at(earliest, members, spines.low_ms[:, None] + since_ms[members] - JITTER_MS)
-        np.maximum.at(latest, members, spines.high_ms[:, None] + since_ms[members] + JITTER_MS)
+        np.minimum.at(earliest, members, spines.low_ms[:, None] + since_ms[members] - lines.jitter_ms)
+        np.maximum.at(latest, members, spines.high_ms[:, None] + since_ms[members] + lines.jitter_ms)
         low = np.maximum.accumulate(np.fmax(low, np.where(np.isinf(earliest), np.nan, earliest)))
         high = np.minimum.accumulate(np.fmin(high, np.where(np.isinf(latest), np.nan, latest))[::-1])[::-1]
-        first = (low[members] - since_ms[members] - JITTER_MS).max(axis=1)
-        last = (high[members] - since_ms[members] + JITTER_MS).min(axis=1)
+        first = (low[members] - since_ms[members] - lines.jitter_ms).max(axis=1)
+        last = (high[members] - since_ms[members] + lines.jitter_ms).min(axis=1)
         spines = spines._replace(low_ms=np.maximum(spines.low_ms, first), high_ms=np.minimum(spines.high_ms, last))
         spines = spines.rows(spines.low_ms <= spines.high_ms)
     return spines
