@@ -15,7 +15,7 @@ from gputrace.errors import GputraceError
 from gputrace.printable import printable
 
 NAME = "gputrace"
-# polars' allocator (jemalloc) keeps for ten seconds what was freed: of what a report needs at its most, a third would be
+# polars' allocator (jemalloc) keeps what was freed for ten seconds: of the most that a report needs, a third would be
 # memory that nobody uses. A tenth of a second costs no time that could be measured.
 _ALLOCATOR, _GIVES_BACK = "_RJEM_MALLOC_CONF", "dirty_decay_ms:100,muzzy_decay_ms:0"
 app = typer.Typer(
