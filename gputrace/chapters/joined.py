@@ -8,6 +8,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import (
     CallSummary,
     Diagnosis,
+    Gap,
     Gaps,
     GpuFinding,
     HypothesisFinding,
@@ -21,7 +22,7 @@ from gputrace.analysis.jobs import jobs_of
 from gputrace.analysis.outlook import Outlook, with_recoverable
 from gputrace.analysis.stability import Tried, Variation
 from gputrace.chapters.chapter import Chapter
-from gputrace.chapters.phases import joined_phases
+from gputrace.chapters.phases import PhasesOfRun
 from gputrace.chapters.regimes import joined_regimes
 from gputrace.chapters.spread import Spread
 from gputrace.chapters.verdicts import joined_verdicts
@@ -33,11 +34,31 @@ from gputrace.trace import InputInfo, Notice, Quality, Trace
 _MOST_ALIKE = 3
 
 
-def joined_diagnosis(chapters: Sequence[Chapter], ahead: Outlook) -> Diagnosis:
-    """The diagnosis of all chapters; `ahead` is what was foreseen for the last one.
+class Gathered:
+    """Chapters one after the other. What would add up to much is put together at once: values of phases, gaps."""
 
-    `states` and `blame` have a few rows a chapter, `call_bytes` none.
-    """
+    def __init__(self) -> None:
+        self.chapters: list[Chapter] = []
+        self._phases = PhasesOfRun()
+        self._longest: list[Gap] = []
+
+    def add(self, chapter: Chapter) -> None:
+        """Takes one more chapter."""
+        self._phases.add(chapter.phases)
+        gaps = chapter.diagnosis.gaps
+        self._longest = sorted([*self._longest, *gaps.list], key=lambda gap: -gap.duration_ms)[:MOST_LISTED]
+        diagnosis = replace(chapter.diagnosis, gaps=replace(gaps, list=()))
+        self.chapters.append(replace(chapter, phases={}, diagnosis=diagnosis))
+
+    def diagnosis(self, ahead: Outlook) -> Diagnosis:
+        """The diagnosis of all chapters; `ahead` is what was foreseen for the last one.
+
+        `states` and `blame` have a few rows a chapter, `call_bytes` none.
+        """
+        return _diagnosis(self.chapters, self._phases, self._longest, ahead)
+
+
+def _diagnosis(chapters: Sequence[Chapter], phases: PhasesOfRun, gaps: Sequence[Gap], ahead: Outlook) -> Diagnosis:
     own = [chapter.diagnosis for chapter in chapters]
     blame = pl.concat([one.blame for one in own])
     calls = _calls(chapters)
@@ -47,8 +68,8 @@ def joined_diagnosis(chapters: Sequence[Chapter], ahead: Outlook) -> Diagnosis:
         gpus=_gpus(chapters),
         calls=calls,
         jobs=listed_jobs(chapters),
-        phases=joined_phases([chapter.phases for chapter in chapters]),
-        gaps=_gaps([one.gaps for one in own], blame),
+        phases=phases.findings(),
+        gaps=_gaps([one.gaps for one in own], blame, gaps),
         hypotheses=with_recoverable(joined_verdicts(chapters), what_if),
         regimes=joined_regimes([one.regimes for one in own]),
         interleaving=joined_interleavings([one.interleaving for one in own]),
@@ -189,10 +210,9 @@ def listed_jobs(chapters: Sequence[Chapter]) -> tuple[Job, ...]:
     return jobs_of(jobs.sort("start_ns", nulls_last=True, maintain_order=True))
 
 
-def _gaps(own: Sequence[Gaps], blame: pl.DataFrame) -> Gaps:
+def _gaps(own: Sequence[Gaps], blame: pl.DataFrame, longest: Sequence[Gap]) -> Gaps:
     states_s = sum(gaps.total_s / gaps.share_of_window for gaps in own if gaps.total_s and gaps.share_of_window)
     total_s = sum(gaps.total_s or 0.0 for gaps in own)
-    longest = sorted((gap for gaps in own for gap in gaps.list), key=lambda gap: -gap.duration_ms)
     return Gaps(
         threshold_ms=own[0].threshold_ms,
         count=sum(gaps.count for gaps in own),
@@ -200,7 +220,7 @@ def _gaps(own: Sequence[Gaps], blame: pl.DataFrame) -> Gaps:
         below_threshold_s=sum(gaps.below_threshold_s or 0.0 for gaps in own),
         share_of_window=total_s / states_s if states_s else None,
         by_cause=causes(blame),
-        list=tuple(longest[:MOST_LISTED]),
+        list=tuple(longest),
     )
 
 

@@ -12,7 +12,7 @@ from gputrace.cache.runs import Request
 from gputrace.chapters.chapter import Begins, Judged, Own, judge, own_part
 from gputrace.chapters.cut import Cut, Size, cuts
 from gputrace.chapters.inputs import LongInputs
-from gputrace.chapters.joined import joined_diagnosis, joined_trace
+from gputrace.chapters.joined import Gathered, joined_trace
 from gputrace.chapters.samples import Sampler
 from gputrace.ingest.ahead import ahead
 from gputrace.ingest.detect import wrapper_of
@@ -157,15 +157,15 @@ def _joined(
     owns: Iterable[Own], gap_ms: float, log: LogResult, infos: list[InputInfo], events: Counter[str]
 ) -> tuple[Trace, Diagnosis]:
     """The chapters judged and put together; the last one says what is to be expected."""
-    chapters = []
+    gathered = Gathered()
     judged: Judged | None = None
     for own in owns:
         judged = None
         judged = judge(own, gap_ms)
-        chapters.append(judged.chapter)
+        gathered.add(judged.chapter)
     assert judged is not None
-    diagnosis = joined_diagnosis(chapters, judged.outlook())
-    return joined_trace(chapters, diagnosis, infos, log, events), diagnosis
+    diagnosis = gathered.diagnosis(judged.outlook())
+    return joined_trace(gathered.chapters, diagnosis, infos, log, events), diagnosis
 
 
 def _after(first: Item, coming: Iterator[Item]) -> Iterator[Item]:

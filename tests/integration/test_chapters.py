@@ -105,7 +105,7 @@ def test_restarts_and_gpus_are_told_apart_over_chapters(scenario: str, tmp_path:
     whole = diagnose(load(path, cache=False), scenarios=())
     assert chapters.calls.count == whole.calls.count
     assert chapters.window.duration_s == pytest.approx(whole.window.duration_s, abs=0.02)
-    assert chapters.calls.per_s == pytest.approx(whole.calls.per_s)
+    assert chapters.calls.per_s == pytest.approx(whole.calls.per_s, rel=2e-3)
     assert [gpu.mutex_held_share for gpu in chapters.gpus] == pytest.approx(
         [gpu.mutex_held_share for gpu in whole.gpus], abs=1e-3
     )
