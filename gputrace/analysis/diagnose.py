@@ -192,8 +192,9 @@ def _tried(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thre
     for (name, value), varied in limits.variations().items():
         blame = _blame(measured, varied) if sampled and name in CHARGED_BY else diagnosis.blame
         case = replace(_case(trace, measured, diagnosis.phases, varied, blame), tells=False)
-        lost_s = {total.cause: total.total_s for total in causes(case.blame)}
-        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case)))
+        by_cause = diagnosis.gaps.by_cause if blame is diagnosis.blame else causes(blame)
+        lost_s = {total.cause: total.total_s for total in by_cause}
+        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case, by_cause)))
     return tuple(found)
 
 

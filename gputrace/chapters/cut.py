@@ -26,10 +26,10 @@ _STAY = ("engine_start", "worker_started")
 class Size:
     """How long a chapter is: so many marks, or so many seconds if that is less; and how far its surroundings reach.
 
-    200,000 marks are some 8,000 calls. 10,000 marks before are 400 calls: more than the engine has in flight.
+    120,000 marks are some 4,600 calls. 10,000 marks before are 400 calls: more than the engine has in flight.
     """
 
-    marks: int = 200_000
+    marks: int = 120_000
     seconds: float = inf
     marks_before: int = 10_000
     marks_after: int = 5_000

@@ -75,7 +75,9 @@ class LongRun:
             return self._whole(Reader(), gap_ms, progress)
         rebuilding = _Rebuilding(self.request, formats, log, InputInfo(source.path, "log", ""), sampler)
         owns = (rebuilding.own(cut) for cut in ahead(_after(first, coming)))
-        trace, diagnosis = _joined(ahead(owns), gap_ms, log, rebuilding.infos, rebuilding.events)
+        # Reading samples takes as long as judging them does: there, a third chapter is under way.
+        own_ahead = owns if sampler is None else ahead(owns)
+        trace, diagnosis = _joined(own_ahead, gap_ms, log, rebuilding.infos, rebuilding.events)
         if source.damaged:
             trace.quality.notice("input-damaged", f"{source.path}: {source.damaged}")
         return trace, diagnosis

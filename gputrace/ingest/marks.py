@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, Protocol, Self
 
+import numpy as np
 import polars as pl
 
 from gputrace import schema
@@ -25,7 +26,7 @@ from gputrace.ingest.wrappers import (
 
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
-_PARSED_AT_ONCE = 50_000
+_PARSED_AT_ONCE = 15_000
 SNIFFED_BYTES = 1 << 18
 _NOT_REPAIRED = pl.Series("repaired", [False])
 
@@ -97,7 +98,7 @@ def marks_of(
         chunks, wrapper = export_to_json(chunks, wrapper), json_twin(wrapper)
         countable = False
     pattern = raw_pattern(needles_of(formats), wrapper)
-    carried = b""
+    repair, carried = _Repair(wrapper, read), b""
     with _Parser(formats, result) as parser:
         for chunk, last in _with_last(chunks):
             physical = _decode(carried + chunk, read.lines + 1)
@@ -108,7 +109,7 @@ def marks_of(
             if "joined" in frame.columns:
                 wanted = wanted | pl.col("joined").str.contains(pattern).fill_null(False)
             lines = unwrap(frame.filter(wanted), wrapper)
-            torn = find_torn(lines)
+            torn = repair.open_heads(lines)
             carried = b""
             end = int(physical["line"][-1]) if physical.height else read.lines
             first = end + 1
@@ -116,20 +117,18 @@ def marks_of(
                 read.open_end = read.open_end or joined.unfinished is not None
             else:
                 # What may go on in the next chunk is left for then, and all after it.
+                frame = frame.filter(pl.col("line") < (joined.unfinished or first))
                 first = _settled_before(frame, torn, joined.unfinished or first)
             if first <= end:
                 rest = physical.filter(pl.col("line") >= first)
                 carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
-                frame = frame.filter(pl.col("line") < first)
                 lines = lines.filter(pl.col("line") < first)
                 torn = [line for line in torn if line < first]
             read.lines = first - 1
-            whole = lines.insert_column(lines.width, _NOT_REPAIRED.new_from_index(0, lines.height))
-            if torn:
-                whole = _repair(frame, whole, torn, wrapper, read)
+            whole = repair.repaired(lines, frame, torn)
             if not last and countable:
                 left = _bytes_of_last(chunk, end + 1 - first)
-                if left is not None and not joined.given_up:
+                if left is not None and not joined.given_up and not repair.goes_on:
                     read.resume = Resume(offset - left, read.lines, read.torn_repaired, read.torn_lost)
             parser.take(whole, read)
             yield from parser.ready()
@@ -139,14 +138,15 @@ def marks_of(
 
 def _settled_before(frame: pl.DataFrame, torn: list[int], first: int) -> int:
     """The line before which nothing depends on lines from `first` on: neither a torn record nor a line in parts."""
-    while True:
-        settled = _first_of_cluster([line for line in torn if line < first], first)
-        if "until" in frame.columns:
-            across = frame.filter((pl.col("line") < settled) & (pl.col("until") >= settled))["line"]
-            settled = min([settled, *across.to_list()])
-        if settled == first:
-            return first
-        first = settled
+    reached = frame.height - _TORN_REACH_LINES
+    last_judged = int(frame["line"][reached]) if reached >= 0 else 0
+    first = min((line for line in torn if last_judged < line < first), default=first)
+    while "until" in frame.columns:
+        across = frame.filter((pl.col("line") < first) & (pl.col("until") >= first))["line"]
+        if across.is_empty():
+            break
+        first = int(across[0])
+    return first
 
 
 def _bytes_of_last(chunk: bytes, lines: int) -> int | None:
@@ -204,8 +204,8 @@ class _Parser:
             self._submit(read)
 
     def ready(self) -> Iterator[pl.DataFrame]:
-        """The marks of all lots but the last two: memory is bounded by these."""
-        while len(self._lots) > 2:
+        """The marks of all lots but the last: memory is bounded by two."""
+        while len(self._lots) > 1:
             yield self._next()
 
     def rest(self, read: _Reading) -> Iterator[pl.DataFrame]:
@@ -258,15 +258,6 @@ def _find_wrapper(chunks: Iterator[bytes], detect: Detect, read: _Reading) -> It
     return iter(())
 
 
-def _first_of_cluster(torn: list[int], first: int) -> int:
-    """The first torn line of those that lie close before `first`, each within reach of the next; `first` if none."""
-    for line in reversed(torn):
-        if first - line > _TORN_REACH_LINES:
-            break
-        first = line
-    return first
-
-
 def _with_last(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     """The chunks, and at last, marked, what is behind the last line's end: mostly nothing."""
     for chunk in chunks:
@@ -281,30 +272,59 @@ def _with_last(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     yield b"", True
 
 
-def _repair(
-    frame: pl.DataFrame,
-    whole: pl.DataFrame,
-    torn: list[int],
-    wrapper: WrapperFormat | None,
-    read: _Reading,
-) -> pl.DataFrame:
-    """`whole` with the torn lines replaced by the records and lines that they were made of."""
-    consumed: set[int] = set()
-    restored: list[LineAt] = []
-    for head in torn:
-        if head in consumed:
-            continue
+class _Repair:
+    """Puts torn records together. What one took of lines that are not settled yet is kept until they are."""
+
+    def __init__(self, wrapper: WrapperFormat | None, read: _Reading) -> None:
+        self._wrapper, self._read = wrapper, read
+        self._consumed: set[int] = set()
+        self._restored: list[LineAt] = []
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a record took lines that are still to come."""
+        return bool(self._consumed or self._restored)
+
+    def open_heads(self, lines: pl.DataFrame) -> list[int]:
+        """The lines in which a torn record begins that was not put together yet."""
+        return [line for line in find_torn(lines) if line not in self._consumed]
+
+    def repaired(self, lines: pl.DataFrame, frame: pl.DataFrame, torn: list[int]) -> pl.DataFrame:
+        """`lines`, which are settled, with those that are torn replaced by the records and lines they were made of.
+
+        `frame` has them as they were read (line, raw), and those after them as far as they are known.
+        """
+        whole = lines.insert_column(lines.width, _NOT_REPAIRED.new_from_index(0, lines.height))
+        if torn:
+            self._stitch(torn, frame)
+        if not self.goes_on:
+            return whole
+        settled = self._read.lines
+        pieces = pl.DataFrame(
+            [
+                (p.line, p.text, stream_of(p.stream), p.arrival_ns, p.repaired)
+                for p in self._restored
+                if p.line <= settled
+            ],
+            schema={**whole.schema},
+            orient="row",
+        )
+        kept = whole.filter(~pl.col("line").is_in(list(self._consumed)))
+        self._consumed = {line for line in self._consumed if line > settled}
+        self._restored = [piece for piece in self._restored if piece.line > settled]
+        return pl.concat([kept, pieces])
+
+    def _stitch(self, torn: list[int], frame: pl.DataFrame) -> None:
         # Pieces are looked for among the lines of the same writer: process or service, where the wrapper names it.
-        at = int(frame["line"].search_sorted(head))
-        window = unwrap(frame.slice(at, _TORN_REACH_LINES), wrapper, by_origin=True)
-        outcome = stitch([LineAt(*row) for row in window.iter_rows()])
-        consumed |= outcome.consumed
-        restored.extend(outcome.restored)
-        read.torn_repaired += outcome.repaired
-        read.torn_lost += outcome.lost
-    pieces = pl.DataFrame(
-        [(p.line, p.text, stream_of(p.stream), p.arrival_ns, p.repaired) for p in restored],
-        schema={**whole.schema},
-        orient="row",
-    )
-    return pl.concat([whole.filter(~pl.col("line").is_in(list(consumed))), pieces])
+        lines = pl.Series(torn, dtype=pl.UInt32)
+        heads = frame["line"].search_sorted(lines).to_numpy()
+        within = (heads[:, None] + np.arange(_TORN_REACH_LINES)).ravel()
+        looked_at = unwrap(frame[np.unique(within[within < frame.height])], self._wrapper, by_origin=True)
+        for head, at in zip(torn, looked_at["line"].search_sorted(lines), strict=True):
+            if head in self._consumed:
+                continue
+            outcome = stitch([LineAt(*row) for row in looked_at.slice(at, _TORN_REACH_LINES).iter_rows()])
+            self._consumed |= outcome.consumed
+            self._restored.extend(outcome.restored)
+            self._read.torn_repaired += outcome.repaired
+            self._read.torn_lost += outcome.lost

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from gputrace.rebuild.clock import Epoch
+from gputrace.rebuild.clock import Epoch, written_ns
 from gputrace.rebuild.columns import Bools, Floats, Ints, first_known, floats, ints, rows_at
+from gputrace.rebuild.pairing import nth_keys, places
 from gputrace.rebuild.sequence import Sequence
 
 NEVER = 1 << 62
@@ -24,6 +25,8 @@ ATTEMPTS = pl.Schema(
     {
         "worker": pl.Int32(),
         "job": pl.String(),
+        # Stands for the job where jobs are only compared.
+        "job_number": pl.Int64(),
         "partition": pl.Int32(),
         "restart": pl.UInt16(),
         "gpu": pl.Int32(),
@@ -42,7 +45,9 @@ ATTEMPTS = pl.Schema(
         "source": pl.UInt16(),
     }
 )
-_PASS = ["worker", "job", "partition"]
+# What a line may name beside worker and partition.
+_NAMES = ("job", "job_number", "gpu", "kind")
+_PASS = ["worker", "job_number", "partition"]
 
 
 @dataclass(frozen=True)
@@ -86,15 +91,21 @@ def collect_attempts(sequence: Sequence, epochs: dict[int, Epoch]) -> Attempts:
     written = written.with_columns(
         told[name] for name in ("gpu", "kind", "spawn_to_enter_ms", "prove_start_ms", "spawned_ns")
     )
-    alone = spoken.with_columns(pl.int_range(pl.len()).min().over(_PASS).alias("first_of_pass"))
-    alone = alone.filter(~pl.Series(np.isin(np.arange(spoken.height), other)))
-    alone = alone.sort(pl.coalesce("spawned_ns", "pickup_ns", 0), "first_of_pass", maintain_order=True)
-    frame = pl.concat([written, alone.select(written.columns)])
+    left = np.setdiff1d(np.arange(spoken.height), other)
+    frame = pl.concat([written, _by_time(spoken, left)]) if len(left) else written
     gpu_of = dict(sequence.of("worker_started", columns=("worker", "gpu")).iter_rows())
     if gpu_of:
         named = pl.col("worker").replace_strict(gpu_of, default=None, return_dtype=pl.Int32)
         frame = frame.with_columns(pl.coalesce("gpu", named).alias("gpu"))
     return Attempts(frame)
+
+
+def _by_time(spoken: pl.DataFrame, left: Ints) -> pl.DataFrame:
+    """The attempts that are left, by time; those of one time in the order in which their passes came first."""
+    ranked = spoken.with_columns(pl.int_range(pl.len()).min().over(_PASS).alias("first_of_pass"))[left]
+    return ranked.sort(pl.coalesce("spawned_ns", "pickup_ns", 0), "first_of_pass", maintain_order=True).drop(
+        "first_of_pass"
+    )
 
 
 def _fit(frame: pl.DataFrame) -> pl.DataFrame:
@@ -110,11 +121,11 @@ def _same_passes(written: pl.DataFrame, spoken: pl.DataFrame, epochs: dict[int, 
 
     Each takes the first of its worker, job and partition that time allows and no other took.
     """
-    nth = pl.int_range(pl.len()).over(_PASS).alias("nth")
-    ours = written.select(*_PASS, "restart", "start_ns", nth).with_row_index("ours")
-    theirs = spoken.select(*_PASS, "spawned_ns", "pickup_ns", nth).with_row_index("theirs")
-    tied = ours.join(theirs, on=[*_PASS, "nth"], how="left", nulls_equal=True, maintain_order="left")
-    other = np.nan_to_num(floats(tied["theirs"]), nan=-1.0).astype(np.int64)
+    ours = written.select(*_PASS, "restart", "start_ns").with_row_index("ours")
+    theirs = spoken.select(*_PASS, "spawned_ns", "pickup_ns").with_row_index("theirs")
+    own_keys, other_keys = nth_keys(ours.select(_PASS), theirs.select(_PASS))
+    other = places(other_keys, own_keys)
+    tied = ours.hstack(rows_at(theirs.select("theirs", "spawned_ns", "pickup_ns"), other))
     wrong = (other >= 0) & ~_may_be_one(tied, epochs)
     if wrong.any():
         # Where time contradicts one pair of a pass, the others of that pass shift.
@@ -174,13 +185,16 @@ class _Passes:
 
 def _from_timeline(sequence: Sequence, epochs: dict[int, Epoch]) -> pl.DataFrame:
     """Before: GPU_PICKUP, GPU_START and GPU_END. After: ATTEMPTS, those that started, in order of their first line."""
-    columns = ("order", "event", "restart", "worker", "job", "partition", "offset_ms", "gpu_ms", "line", "source")
+    columns = (
+        "order", "event", "restart", "worker", "job", "job_number", "partition", "offset_ms", "gpu_ms", "line",
+        "source",
+    )  # fmt: skip
     marks = sequence.of("GPU_PICKUP", "GPU_START", "GPU_END", columns=columns).sort("order")
-    marks = marks.with_columns(_at_ns(marks, epochs).alias("at_ns"))
+    marks = marks.with_columns(written_ns(marks, epochs).alias("at_ns"))
     begun = marks.filter(pl.col("event") != "GPU_END").sort("restart", "worker", maintain_order=True)
     is_start = pl.col("event") == "GPU_START"
     another = _differs("restart", "worker")
-    passes = _Passes(begun, another | is_start.shift(1).fill_null(False) | _differs("job", "partition"))
+    passes = _Passes(begun, another | is_start.shift(1).fill_null(False) | _differs("job_number", "partition"))
     started = passes.last.with_columns(pl.when(is_start).then(pl.col("order", "at_ns")))
     following = passes.first.select("order", same=~another).shift(-1)
     attempts = passes.first.with_columns(
@@ -195,31 +209,21 @@ def _from_timeline(sequence: Sequence, epochs: dict[int, Epoch]) -> pl.DataFrame
     return _fit(attempts.filter(pl.col("start_order").is_not_null()))
 
 
-def _at_ns(marks: pl.DataFrame, epochs: dict[int, Epoch]) -> pl.Series:
-    """When each mark was written; without an epoch, times count from the engine's start."""
-    restart, offset_ms = ints(marks["restart"]), ints(marks["offset_ms"])
-    at_ns = np.zeros(len(restart))
-    for run in np.unique(restart):
-        own = restart == run
-        at_ns[own] = epochs.get(int(run), Epoch(0.0, 0.0)).all_to_ns(offset_ms[own])
-    return pl.Series(at_ns).cast(pl.Int64)
-
-
 def _ends_of(attempts: pl.DataFrame, ends: pl.DataFrame) -> Ints:
     """For each attempt the number of the GPU_END that finishes it, or -1: first begun, first finished.
 
     An end whose partition nobody is at finishes a pass of its worker and job that names no partition.
     """
     keys = ["restart", *_PASS]
-    nth = pl.int_range(pl.len()).over(keys).alias("nth")
-    ours = attempts.select(*keys, "order", nth).with_row_index("ours")
-    theirs = ends.select(*keys, nth, pl.col("order").alias("end_order")).with_row_index("theirs")
-    tied = theirs.join(ours, on=[*keys, "nth"], how="left", nulls_equal=True, maintain_order="left")
+    ours, theirs = attempts.select(*keys, "order"), ends.select(*keys, pl.col("order").alias("end_order"))
+    own_keys, end_keys = nth_keys(ours.select(keys), theirs.select(keys))
+    ours, theirs = ours.with_row_index("ours"), theirs.with_row_index("theirs")
+    tied = theirs.hstack(rows_at(ours.select("ours", "order"), places(own_keys, end_keys)))
     found = np.full(attempts.height, -1)
     # An end before its attempt began, or without one, is another's.
     wrong = tied.filter(pl.col("order").is_null() | (pl.col("order") > pl.col("end_order")))
     if wrong.height:
-        work = ["restart", "worker", "job"]
+        work = ["restart", "worker", "job_number"]
         disputed = wrong.select(work).unique()
         for number, end in _first_in_first_out(
             ours.join(disputed, on=work, how="semi", nulls_equal=True),
@@ -250,8 +254,8 @@ def _first_in_first_out(ours: pl.DataFrame, theirs: pl.DataFrame) -> list[tuple[
 def _from_tracing(sequence: Sequence) -> pl.DataFrame:
     """Before: the lines around a call of the C++ function. After: ATTEMPTS, in order of their first line."""
     columns = (
-        "order", "event", "worker", "job", "partition", "gpu", "proof_kind", "log_ns", "spawn_to_enter_ms",
-        "prove_start_ms", "line", "source",
+        "order", "event", "worker", "job", "job_number", "partition", "gpu", "proof_kind", "log_ns",
+        "spawn_to_enter_ms", "prove_start_ms", "line", "source",
     )  # fmt: skip
     marks = sequence.of("hot_path", "prove_start_spawned", "prove_start_returned", columns=columns)
     marks = marks.rename({"proof_kind": "kind"})
@@ -262,7 +266,7 @@ def _from_tracing(sequence: Sequence) -> pl.DataFrame:
     spawned = pl.col("event") == "prove_start_spawned"
     done = passes.last.with_columns(pl.when(spawned).then(pl.col("spawn_to_enter_ms", "prove_start_ms", "log_ns")))
     attempts = passes.first.with_columns(
-        pl.when(~spawned).then(pl.col("job", "gpu", "kind")),
+        pl.when(~spawned).then(pl.col("job", "job_number", "gpu", "kind")),
         done["spawn_to_enter_ms"],
         done["prove_start_ms"],
         pl.when(~spawned).then("log_ns").alias("pickup_ns"),
@@ -272,7 +276,7 @@ def _from_tracing(sequence: Sequence) -> pl.DataFrame:
     if nameless.height:
         attempts = attempts.join(
             _named_by_returns(marks.filter(returned), passes, nameless), left_on="order", right_on="began", how="left"
-        ).with_columns(pl.coalesce(f"{name}_named", name).alias(name) for name in ("job", "gpu", "kind"))
+        ).with_columns(pl.coalesce(f"{name}_named", name).alias(name) for name in _NAMES)
     return _fit(attempts)
 
 
@@ -290,7 +294,7 @@ def _named_by_returns(returns: pl.DataFrame, passes: _Passes, nameless: pl.DataF
         told.sort("order")
         .filter(until == 0)
         .group_by("began")
-        .agg(pl.col(name).last().alias(f"{name}_named") for name in ("job", "gpu", "kind"))
+        .agg(pl.col(name).last().alias(f"{name}_named") for name in _NAMES)
     )
 
 

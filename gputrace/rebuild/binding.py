@@ -110,17 +110,21 @@ def bind_blocks(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> tuple
         alive = None if ordered else {pair.attempt for pair in pairs}
         best: dict[tuple[frozenset[int], int], _Partial] = {}
         for partial in beam:
+            # Attempts that no later block can take need not be remembered.
+            kept = [i for i in partial.used if (closed[i] > at if alive is None else i in alive)]
+            unchanged = frozenset(kept)
             for choice, cost, free in _options(partial, pairs, turn_ms[number]):
-                # Attempts that no later block can take need not be remembered.
-                used = frozenset(
-                    i for i in (*partial.used, choice) if i >= 0 and (closed[i] > at if alive is None else i in alive)
-                )
+                used = unchanged if choice < 0 else frozenset((*kept, choice))
+                total = partial.cost + cost
                 known = best.get((used, choice))
-                if known is None or partial.cost + cost < known.cost:
-                    best[used, choice] = _Partial(partial.cost + cost, free, used, choice, cost, partial)
-        least = min(partial.cost for partial in best.values())
-        near = [partial for partial in best.values() if partial.cost <= least + _HOPELESS_MS]
-        beam = sorted(near, key=itemgetter(0))[:_BEAM]
+                if known is None or total < known.cost:
+                    best[used, choice] = _Partial(total, free, used, choice, cost, partial)
+        if len(best) == 1:
+            beam = list(best.values())
+        else:
+            least = min(partial.cost for partial in best.values())
+            near = [partial for partial in best.values() if partial.cost <= least + _HOPELESS_MS]
+            beam = sorted(near, key=itemgetter(0))[:_BEAM]
         if len(beam) == 1:
             _settle_choices(beam[0], number, bound, residual_ms)
             beam = [beam[0]._replace(before=None)]
@@ -149,26 +153,27 @@ def _settle_choices(partial: _Partial, number: int, bound: Ints, residual_ms: Fl
         step, number = step.before, number - 1
 
 
-def _options(partial: _Partial, pairs: list[_Pair], turn_ms: float) -> Iterator[tuple[int, float, dict[int, _Free]]]:
+def _options(partial: _Partial, pairs: list[_Pair], turn_ms: float) -> list[tuple[int, float, dict[int, _Free]]]:
     """What a block may be bound to after a partial assignment: attempt or -1, cost, and when mutexes were last free."""
     turns: dict[int, int] = {}
+    options: list[tuple[int, float, dict[int, _Free]]] = []
     clear = False
     for pair in pairs:
         if pair.attempt in partial.used:
             continue
         gpu = pair.gpu
-        known = partial.free.get(gpu)
         # The mutex is not fair, but with two workers only one can wait, and with more the first mostly comes first.
         turn = turns.get(gpu, 0)
-        cost = pair.cost_ms(known) + turn * turn_ms
+        cost = pair.cost_ms(partial.free.get(gpu)) + turn * turn_ms
         turns[gpu] = turn + 1
         clear = clear or cost <= _CLEAR_MS
         free = partial.free
         if pair.timed and gpu != _UNKNOWN_GPU:
             free = free | {gpu: _Free(pair.unlock_ns, pair.sure)}
-        yield pair.attempt, cost, free
+        options.append((pair.attempt, cost, free))
     if not clear:
-        yield -1, _UNBOUND_MS, {}
+        options.append((-1, _UNBOUND_MS, {}))
+    return options
 
 
 def _candidates(blocks: Blocks, attempts: Attempts) -> tuple[Ints, Ints]:
@@ -304,11 +309,17 @@ def _settled(pairs: Pairs, wanted: Ints) -> Iterator[tuple[int, tuple[int | None
     for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
         choices.setdefault(call, []).append((residual, line))
     members = list(choices)
+    unsettled: list[int] = []
     for group in _contested(list(choices.values())):
-        own = [choices[members[number]] for number in group]
-        found = _each_takes_its_best(own) or _cheapest_matching(own)
-        for number, choice in zip(group, found, strict=True):
-            yield members[number], choice
+        numbers = [members[number] for number in group]
+        found = _each_takes_its_best([choices[number] for number in numbers])
+        if found is None:
+            unsettled += numbers
+        else:
+            yield from zip(numbers, found, strict=True)
+    if unsettled:
+        # Groups that share no line do not disturb each other.
+        yield from zip(unsettled, _cheapest_matching([choices[number] for number in unsettled]), strict=True)
 
 
 def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:

@@ -237,12 +237,14 @@ def collect_blocks(sequence: Sequence, bounds: TimeBounds) -> Blocks:
     """All blocks in order of their locks. One is complete when it has every kind of line that this log has at all.
 
     Old builds print no mutex lines, and a log may lack one kind altogether: their blocks are not all incomplete.
+    `bounds` says when a position of the log was written; it is needed where several GPUs' blocks interleave.
     """
-    clean = _clean_blocks(sequence)
+    mixed = interleaved(sequence)
+    clean = None if mixed else _clean_blocks(sequence)
     if clean is not None:
         return clean
     lines = _mutex_lines(sequence)
-    groups = separate(lines, bounds) if interleaved(lines) else _consecutive(lines)
+    groups = separate(lines, bounds) if mixed else _consecutive(lines)
     return Blocks.of(sorted((_block_of(group) for group in groups), key=lambda block: block.order_locked))
 
 

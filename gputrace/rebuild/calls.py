@@ -12,7 +12,7 @@ from gputrace.rebuild.blocks import Blocks
 from gputrace.rebuild.clock import Epoch
 from gputrace.rebuild.columns import Bools, Floats, Ints, first_known, nothing, taken
 from gputrace.rebuild.sequence import Sequence
-from gputrace.rebuild.timebounds import JITTER_MS, STRAY_MS, TimeBounds, strays
+from gputrace.rebuild.timebounds import JITTER_MS, STRAY_MS, TimeBounds, in_order, strays
 
 
 class FloatingLines(NamedTuple):
@@ -156,11 +156,9 @@ def _without_strays(orders: list[Ints], times: list[Floats], on_wall: list[bool]
     for clock in clocks:
         if not clock:
             continue
-        order = np.concatenate([orders[number] for number in clock])
-        time = np.concatenate([times[number] for number in clock])
-        ranked = np.lexsort((time, order))
-        whole = ranked[~strays(time[ranked], STRAY_MS * 1e6)]
-        kept.append((order[whole], time[whole]))
+        order, time = in_order(*(np.concatenate([own[number] for number in clock]) for own in (orders, times)))
+        own = ~strays(time, STRAY_MS * 1e6)
+        kept.append((order[own], time[own]))
     order, time = (np.concatenate(column) for column in zip(*kept, strict=True))
     return TimeBounds.between(order, time), sum(map(len, orders)) - len(order)
 

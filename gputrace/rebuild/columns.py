@@ -40,12 +40,18 @@ def first_known(*choices: Floats) -> Floats:
     return found
 
 
-def whole(values: Floats, dtype: pl.DataType | None = None) -> pl.Series:
+def whole(values: Floats) -> pl.Series:
     """A column of whole numbers, null where NaN is; fractions are cut off."""
-    return pl.Series(np.trunc(values), nan_to_null=True).cast(dtype or pl.Int64())
+    unknown = np.isnan(values)
+    numbers = pl.Series(np.where(unknown, 0.0, values).astype(np.int64))
+    return numbers.set(pl.Series(unknown), None) if unknown.any() else numbers
 
 
 def rows_at(frame: pl.DataFrame, index: Ints) -> pl.DataFrame:
     """The rows at an index, of nulls where that is -1."""
-    place = pl.Series(index).replace(-1, None)
-    return frame.select(pl.all().gather(place)) if frame.height else frame.clear(len(index))
+    if not frame.height:
+        return frame.clear(len(index))
+    nowhere = index < 0
+    if not nowhere.any():
+        return frame[index]
+    return frame.select(pl.all().gather(pl.Series(index).set(pl.Series(nowhere), None)))

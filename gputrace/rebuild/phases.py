@@ -49,7 +49,8 @@ class _Layout:
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
         self.ms = calls.printed
-        self._parts: list[pl.DataFrame] = []
+        self._kinds: list[tuple[str, bool]] = []
+        self._parts: list[tuple[Floats, ...]] = []
 
     def of_lines(self, event: str) -> _At:
         """Where an event of the block is told."""
@@ -64,37 +65,34 @@ class _Layout:
         self, name: str, duration_ms: Floats, start_ns: Floats, end_ns: Floats, at: _At, under_mutex: bool = False
     ) -> None:
         """A row for every call that has a duration."""
-        has = np.flatnonzero(~np.isnan(duration_ms))
-        if not len(has):
-            return
-
-        self._parts.append(
-            pl.DataFrame(
-                {
-                    "call": pl.Series(has, dtype=pl.UInt32),
-                    "place": pl.Series(np.full(len(has), len(self._parts)), dtype=pl.UInt16),
-                    "duration_ms": whole(duration_ms[has]),
-                    "start_ns": whole(start_ns[has]),
-                    "end_ns": whole(end_ns[has]),
-                    "source": whole(at.source[has], pl.UInt16()),
-                    "line": whole(at.line[has], pl.UInt32()),
-                }
-            ).with_columns(pl.lit(name).alias("name"), pl.lit(under_mutex).alias("under_mutex"))
-        )
+        if not np.isnan(duration_ms).all():
+            self._kinds.append((name, under_mutex))
+            self._parts.append((duration_ms, start_ns, end_ns, at.source, at.line))
 
     def frame(self, calls: pl.DataFrame) -> pl.DataFrame:
         """The rows in the order of calls, and in a call in the order in which they were added."""
         if not self._parts:
             return schema.PHASES.empty()
-        rows = pl.concat(self._parts).sort("call", "place")
-        number = rows["call"].to_numpy()
-        uncertainty = pl.Series(self.calls.uncertainty_ms, nan_to_null=True)
+        durations, *others = zip(*self._parts, strict=True)
+        duration_ms = np.column_stack(durations)
+        call, kind = np.nonzero(~np.isnan(duration_ms))
+        kinds = pl.DataFrame(self._kinds, schema=["name", "under_mutex"], orient="row")[kind]
+        start_ns, end_ns, source, line = (np.column_stack(columns)[call, kind] for columns in others)
         return schema.PHASES.fit(
-            rows.with_columns(
-                calls["call"][number],
-                calls["gpu"][number],
-                calls["worker"][number],
-                uncertainty[number].alias("uncertainty_ms"),
+            pl.DataFrame(
+                {
+                    "call": calls["call"][call],
+                    "gpu": calls["gpu"][call],
+                    "worker": calls["worker"][call],
+                    "name": kinds["name"],
+                    "duration_ms": whole(duration_ms[call, kind]),
+                    "start_ns": whole(start_ns),
+                    "end_ns": whole(end_ns),
+                    "uncertainty_ms": pl.Series(self.calls.uncertainty_ms[call], nan_to_null=True),
+                    "under_mutex": kinds["under_mutex"],
+                    "source": whole(source),
+                    "line": whole(line),
+                }
             )
         )
 

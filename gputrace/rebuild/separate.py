@@ -1,265 +1,98 @@
 """Takes the interleaved blocks of several GPUs apart.
 
 Every GPU has its own mutex, and all print the same words (`gpu_tid=0`), so on a host with several GPUs the lines of
-their holds mix. What tells them apart: each hold prints its lines in one order; its figures add up (ntt_msm_h is the
-sum of its circuits, gpu_total of its phases, total_start_fn of waits and hold); and each line is printed when its
-figures say, counted from the lock. Lines are given to open holds one after the other; the best partial solutions are
-kept, because the line that decides comes later than those it decides about.
+their holds mix. Where the log has times around them, whole holds are found by what their figures say of the lock's
+time and of each other (`whole_holds`). What that leaves (holds that lack a line, a log without times) is put together
+line by line (`beam`), each neighbourhood by itself.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
+import numpy as np
+import polars as pl
+
+from gputrace.rebuild.beam import Kinds, likeliest_holds
+from gputrace.rebuild.columns import Ints
+from gputrace.rebuild.hold_lines import HoldLines
+from gputrace.rebuild.sequence import Sequence
+from gputrace.rebuild.timebounds import TimeBounds
+from gputrace.rebuild.whole_holds import CALL_SLACK_MS, whole_holds
 
 if TYPE_CHECKING:
     from gputrace.rebuild.blocks import MutexLine
 
-_BEAM = 128
-_SAME_TIME_NS = 4e6
-_MOST_MS = 500.0
-# A partial solution this much worse than the best will not win: one lost line costs less.
-_HOPELESS_MS = 600.0
-_DECIDED_MS = 60.0
-# Of two holds that a line fits, the one that would have printed it sooner: lines come in order of time.
-_SOONER_WEIGHT = 0.01
-# A hold that is never given its next line: a log that ends, or a line that was lost.
-_ABANDONED_MS = 400.0
-# A hold without a line that all others have.
-_SKIPPED_MS = 150.0
-_STAGES = ("mutex_acquired", "ntt_h", "ntt_msm_h", "barrier_wait", "batch_add", "tail_msm", "mutex_released")
-_ALLOCATIONS = ("d_a_allocated", "pool_threshold_set")
+# No more holds than this are open at once.
+_MOST_OPEN = 16
+# Signs of mixed holds that are no more than this share of the holds are those of a few lost lines.
+_MIXED_SHARE = 0.01
+# Where more than this share of the lines is in no whole hold, prints are slow, or the log has no times.
+_MOST_LEFT = 0.5
+_SLOW_PRINT_MS = 50.0
+# A line may be so late that its figures say nothing of its time.
+_LATE_MS = 500.0
 
 
-def interleaved(lines: "list[MutexLine]") -> bool:
-    """Whether two holds are ever open at once, in one run of the prover."""
-    open_holds, restart = 0, None
-    for line in lines:
-        if line.restart != restart:
-            open_holds, restart = 0, line.restart
-        if line.event == "mutex_acquired":
-            open_holds += 1
-            if open_holds > 1:
-                return True
-        elif line.event == "mutex_released":
-            open_holds = max(0, open_holds - 1)
-    return False
+def interleaved(sequence: Sequence) -> bool:
+    """Whether holds of several GPUs mix. Any of three signs will do, seen at more than one hold in a hundred.
 
-
-class _Hold(NamedTuple):
-    """An open hold: what it has printed so far. `figures` are ms by key; times are of its lock, ns.
-
-    `allocates` is true once it printed an allocation: then ntt_msm_h also holds a cudaMalloc, which may take seconds.
+    A release's figures add up with a lock that is not the last before it; two locks follow each other without a
+    release, and as often two releases without a lock; or two ntt_msm_h with neither between. In a log of one GPU
+    these need lost lines: one for the first two (and calls that fail lock without a release), two for the last.
     """
-
-    lines: tuple[int, ...]
-    stage: int
-    ntt_ms: int
-    circuits: int
-    figures: tuple[tuple[str, int], ...]
-    low_ns: float
-    high_ns: float
-    allocates: bool = False
-
-    def ms(self, key: str) -> int | None:
-        return next((value for name, value in self.figures if name == key), None)
-
-    @property
-    def says(self) -> tuple[object, ...]:
-        """What tells it from other holds: two that say the same, at the same time, are interchangeable."""
-        at = (round(self.low_ns / _SAME_TIME_NS), round(self.high_ns / _SAME_TIME_NS)) if self.bounded else (0, 0)
-        return self.stage, self.ntt_ms, self.circuits, self.figures, self.allocates, at
-
-    @property
-    def bounded(self) -> bool:
-        return isfinite(self.low_ns) and isfinite(self.high_ns)
+    locks, releases, ntts = map(sequence.figures_of, ("mutex_acquired", "mutex_released", "ntt_msm_h"))
+    if locks.is_empty() or releases.is_empty():
+        return False
+    locked, released = locks["order"].to_numpy(), releases["order"].to_numpy()
+    before_ms = (locks["pre_lock_cpu_ms"] + locks["mutex_wait_ms"]).to_numpy()
+    left_ms = (releases["total_start_fn_ms"] - releases["mutex_held_ms"]).to_numpy()
+    lock = np.searchsorted(locked, released)[:, None] - 1 - np.arange(_MOST_OPEN)
+    off_ms = left_ms[:, None] - before_ms[np.maximum(lock, 0)]
+    agrees = (lock >= 0) & (off_ms >= 0) & (off_ms <= CALL_SLACK_MS)
+    of_earlier = int(np.count_nonzero(~agrees[:, 0] & agrees[:, 1:].any(axis=1)))
+    both_open = min(_in_a_row(locked, released), _in_a_row(released, locked))
+    in_turns = 0
+    if ntts.height:
+        # A call that is spread over several GPUs prints one for each.
+        first = ntts if "gpu_tid" not in ntts.columns else ntts.filter(pl.col("gpu_tid").fill_null(0) == 0)
+        in_turns = _in_a_row(first["order"].to_numpy(), np.sort(np.concatenate([locked, released])))
+    return max(of_earlier, both_open, in_turns) > _MIXED_SHARE * len(released)
 
 
-@dataclass
-class _State:
-    """A partial solution: its cost in ms, the holds still open, and those closed, newest first.
-
-    `now_ns` is how late it is at least, by what was given to holds so far: lines are printed in order of time.
-    """
-
-    cost: float
-    holds: tuple[_Hold, ...]
-    closed: "tuple[tuple[int, ...], object] | None"
-    now_ns: float
+def _in_a_row(orders: Ints, between: Ints) -> int:
+    """How many lines follow another of their kind with none of `between` in between."""
+    return int(np.count_nonzero(np.diff(np.searchsorted(between, orders)) == 0))
 
 
 def separate(lines: "list[MutexLine]", bounds: TimeBounds) -> "list[list[MutexLine]]":
     """The lines of each hold, in order of their locks."""
-    has_release = any(line.event == "mutex_released" for line in lines)
-    has_lock = any(line.event == "mutex_acquired" for line in lines)
-    stages = {line.event for line in lines}
-    last = "mutex_released" if has_release else "tail_msm"
-    states = [_State(0.0, (), None, float("-inf"))]
-    restart = lines[0].restart if lines else 0
-    for number, line in enumerate(lines):
-        if line.restart != restart:
-            states = [_close_all(state) for state in states[:1]]
-            restart = line.restart
-        low, high = _written(line, bounds)
-        grown: dict[object, _State] = {}
-        for state in states:
-            for following in _give(state, number, line, low, high, last, has_lock, stages):
-                # Solutions whose open holds say the same go on alike: the cheaper one will do.
-                said = tuple(sorted(hash(hold.says) for hold in following.holds))
-                known = grown.get(said)
-                if known is None or following.cost < known.cost:
-                    grown[said] = following
-        least = min(state.cost for state in grown.values())
-        # Where lines have times of their own, a few tens of ms decide.
-        # Damaged times may contradict each other.
-        far = min(_HOPELESS_MS, _DECIDED_MS + max(0.0, high - low) / 1e6) if isfinite(high - low) else _HOPELESS_MS
-        near = [state for state in grown.values() if state.cost <= least + far]
-        states = sorted(near, key=lambda state: state.cost)[:_BEAM]
-    groups: list[tuple[int, ...]] = []
-    chain = _close_all(states[0]).closed if states else None
-    while chain is not None:
-        groups.append(chain[0])
-        chain = chain[1]  # type: ignore[assignment]
-    return [[lines[number] for number in group] for group in sorted(groups)]
+    kinds = Kinds.by(lines)
+    groups: list[list[MutexLine]] = []
+    for _, run in groupby(lines, key=lambda line: line.restart):
+        own = list(run)
+        table = HoldLines.of(own, bounds)
+        hold = whole_holds(table)
+        if np.mean(hold < 0) > _MOST_LEFT:
+            hold = whole_holds(replace(table, print_ms=_SLOW_PRINT_MS))
+        ranked = np.argsort(hold, kind="stable")[np.count_nonzero(hold < 0) :]
+        edges = np.flatnonzero(np.diff(hold[ranked])) + 1
+        groups += [[own[at] for at in members.tolist()] for members in np.split(ranked, edges) if len(members)]
+        for members in _neighbourhoods(table, np.flatnonzero(hold < 0)):
+            groups += likeliest_holds([own[at] for at in members.tolist()], bounds, kinds)
+    return sorted(groups, key=lambda group: group[0].order)
 
 
-def _written(line: "MutexLine", bounds: TimeBounds) -> tuple[float, float]:
-    if line.arrival_ns is not None:
-        return float(line.arrival_ns), float(line.arrival_ns)
-    return bounds.span_ns(line.order)
-
-
-def _close_all(state: _State) -> _State:
-    closed = state.closed
-    for hold in state.holds:
-        closed = (hold.lines, closed)
-    return _State(state.cost + _ABANDONED_MS * len(state.holds), (), closed, state.now_ns)
-
-
-def _give(
-    state: _State, number: int, line: "MutexLine", low: float, high: float, last: str, has_lock: bool, stages: set[str]
-) -> Iterator[_State]:
-    """All ways to go on with a line: a new hold, or one of those that may print it next."""
-    if line.event == "mutex_acquired" or (line.event == "ntt_h" and not has_lock) or not state.holds:
-        figures = tuple(line.ms.items())
-        ntt = (line.circuit or {}).get("total", 0)
-        stage = 0 if line.event in _ALLOCATIONS else _STAGES.index(line.event)
-        fresh = _Hold((number,), stage, ntt, int(line.event == "ntt_h"), figures, low, high)
-        # A hold whose lock was not seen: the log begins in the middle.
-        surprise = 0.0 if line.event == "mutex_acquired" or not has_lock else _SKIPPED_MS
-        if line.event == last:
-            yield _State(state.cost + surprise, state.holds, ((number,), state.closed), max(state.now_ns, low))
-        else:
-            yield _State(state.cost + surprise, (*state.holds, fresh), state.closed, max(state.now_ns, low))
-        if line.event == "mutex_acquired":
-            return
-    taken = not state.holds
-    tried: set[tuple[object, ...]] = set()
-    for at, hold in enumerate(state.holds):
-        if hold.says in tried:
-            continue
-        tried.add(hold.says)
-        cost = _cost(hold, line, max(low, state.now_ns), high, stages)
-        if cost is None:
-            continue
-        since_lock = _since_lock(hold, line)
-        late = line.event == "ntt_h" and hold.allocates
-        printed = low if since_lock is None or late else max(low, hold.low_ns + since_lock * 1e6)
-        now_ns = max(state.now_ns, min(printed, high))
-        if isfinite(state.now_ns):
-            cost += _SOONER_WEIGHT * min(_MOST_MS, (now_ns - state.now_ns) / 1e6)
-        taken = True
-        others = state.holds[:at] + state.holds[at + 1 :]
-        lines = (*hold.lines, number)
-        if line.event == last:
-            yield _State(state.cost + cost, others, (lines, state.closed), now_ns)
-            continue
-        ntt = hold.ntt_ms + (line.circuit or {}).get("total", 0)
-        stage = hold.stage if line.event in _ALLOCATIONS else _STAGES.index(line.event)
-        begun = hold._replace(
-            lines=lines,
-            stage=stage,
-            ntt_ms=ntt,
-            circuits=hold.circuits + (line.event == "ntt_h"),
-            figures=hold.figures + tuple(line.ms.items()),
-            allocates=hold.allocates or line.event in _ALLOCATIONS,
-        )
-        begun = _narrowed(begun, hold, line, low, high)
-        yield _State(state.cost + cost, (*state.holds[:at], begun, *state.holds[at + 1 :]), state.closed, now_ns)
-    if not taken:
-        # A line that fits no hold: it is kept as one of its own.
-        yield _State(state.cost + _ABANDONED_MS, state.holds, ((number,), state.closed), state.now_ns)
-
-
-def _cost(hold: _Hold, line: "MutexLine", low: float, high: float, stages: set[str]) -> float | None:
-    """How badly a line fits a hold, ms; None where it cannot be its next."""
-    if line.event in _ALLOCATIONS:
-        return 0.0 if hold.stage == 0 else None
-    stage = _STAGES.index(line.event)
-    again = line.event == "ntt_h" and hold.stage == stage
-    if stage < hold.stage or (stage == hold.stage and not again):
-        return None
-    skipped = sum(name in stages for name in _STAGES[hold.stage + 1 : stage])
-    cost = _SKIPPED_MS * skipped
-    since_lock = _since_lock(hold, line)
-    if line.event == "ntt_msm_h" and hold.circuits:
-        # -1..+2 ms a circuit.
-        off = line.ms["ntt_msm_h_ms"] - hold.ntt_ms
-        cost += max(0.0, -off - hold.circuits)
-        if not hold.allocates:
-            cost += max(0.0, off - 2.0 * hold.circuits)
-    if line.event == "tail_msm":
-        parts = [
-            hold.ms("ntt_msm_h_ms"),
-            hold.ms("barrier_wait_ms") or 0,
-            hold.ms("batch_add_ms"),
-            line.ms["tail_msm_ms"],
-        ]
-        if None not in parts:
-            off = line.ms["gpu_total_ms"] - sum(part for part in parts if part is not None)
-            cost += max(0.0, -off) + max(0.0, off - 5.0)
-    if line.event == "mutex_released":
-        pre, wait, total = hold.ms("pre_lock_cpu_ms"), hold.ms("mutex_wait_ms"), hold.ms("gpu_total_ms")
-        if pre is not None and wait is not None:
-            off = line.ms["total_start_fn_ms"] - pre - wait - line.ms["mutex_held_ms"]
-            cost += max(0.0, -off) + max(0.0, off - 3.0)
-        if total is not None:
-            after = line.ms["mutex_held_ms"] - total
-            cost += max(0.0, -after) + 0.02 * max(0.0, after)
-    if since_lock is not None:
-        late_ms = max(0.0, (low - hold.high_ns) / 1e6 - since_lock - JITTER_MS)
-        # The allocation comes before the circuits' own time and is not in it.
-        cost += 0.0 if line.event == "ntt_h" and hold.allocates else late_ms
-        cost += max(0.0, since_lock - (high - hold.low_ns) / 1e6 - JITTER_MS)
-    return cost if cost < _MOST_MS else None
-
-
-def _narrowed(begun: _Hold, hold: _Hold, line: "MutexLine", low: float, high: float) -> _Hold:
-    """The hold with what this line says about the time of its lock."""
-    since_lock = _since_lock(hold, line)
-    if since_lock is None or (line.event == "ntt_h" and hold.allocates):
-        return begun
-    earliest = max(hold.low_ns, low - (since_lock + JITTER_MS) * 1e6)
-    latest = min(hold.high_ns, high - (since_lock - JITTER_MS) * 1e6)
-    return begun if earliest > latest else begun._replace(low_ns=earliest, high_ns=latest)
-
-
-def _since_lock(hold: _Hold, line: "MutexLine") -> float | None:
-    """When after its lock a hold prints this line, ms, as its figures say."""
-    if hold.ms("mutex_wait_ms") is None:
-        return None
-    if line.event == "ntt_h":
-        return float(hold.ntt_ms + (line.circuit or {}).get("total", 0))
-    if line.event == "ntt_msm_h":
-        return float(line.ms["ntt_msm_h_ms"])
-    if line.event == "mutex_released":
-        return float(line.ms["mutex_held_ms"])
-    if line.event == "tail_msm":
-        return float(line.ms["gpu_total_ms"])
-    ntt = hold.ms("ntt_msm_h_ms")
-    if ntt is None:
-        return None
-    barrier = line.ms.get("barrier_wait_ms", hold.ms("barrier_wait_ms") or 0)
-    return float(ntt + barrier + line.ms.get("batch_add_ms", 0))
+def _neighbourhoods(table: HoldLines, left: Ints) -> Iterator[Ints]:
+    """Divides lines so that no two parts share a hold: the times that lines say for their locks are far apart."""
+    if not len(left):
+        return
+    since_ms = table.since_lock_ms[left]
+    longest_ms = np.nanmax(table.ms["mutex_held_ms"], initial=0.0)
+    low = table.low_ms[left] - np.where(np.isnan(since_ms), longest_ms, since_ms) - _LATE_MS
+    high = table.high_ms[left] - np.nan_to_num(since_ms) + _LATE_MS
+    ranked = np.argsort(low, kind="stable")
+    reached = np.maximum.accumulate(high[ranked])
+    for members in np.split(left[ranked], np.flatnonzero(low[ranked][1:] > reached[:-1]) + 1):
+        yield np.sort(members)

@@ -65,7 +65,8 @@ class Sequence:
     """Marks with their numbers in columns.
 
     `frame` has the columns of MARKS less `values`, plus `order` (position in the log; within one stream it is the
-    order of writing) and `restart`. `damaged` counts lines left out because a figure of theirs is missing or cannot be.
+    order of writing), `restart`, and `job_number`, which stands for the job where jobs are only compared. `damaged`
+    counts lines left out because a figure of theirs is missing or cannot be.
     """
 
     def __init__(self, frame: pl.DataFrame, values: pl.Series, damaged: int = 0) -> None:
@@ -73,7 +74,8 @@ class Sequence:
         self._values = _Values(values)
         self._rows = dict(frame.with_row_index("row").group_by("event").agg("row").drop_nulls("event").iter_rows())
         self._figures: dict[str, pl.DataFrame] = {}
-        self.frame = frame.with_columns(_restarts(frame, self.rows_of("engine_start")))
+        job_number = pl.col("job").cast(pl.Categorical(pl.Categories.random())).to_physical().cast(pl.Int64)
+        self.frame = frame.with_columns(_restarts(frame, self.rows_of("engine_start")), job_number.alias("job_number"))
 
     def rows_of(self, *events: str) -> Ints:
         """Where in `frame` the marks of these events are, in order."""
@@ -156,7 +158,8 @@ class _Values:
         lengths = self.lengths[rows]
         first = np.cumsum(lengths) - lengths
         place = np.arange(lengths.sum()) + np.repeat(self._first[rows] - first, lengths)
-        return self._pairs[place].select(orders[np.repeat(np.arange(len(rows)), lengths)], "key", "value")
+        pairs: pl.DataFrame = self._pairs[place]
+        return pairs.select(orders[np.repeat(np.arange(len(rows)), lengths)], "key", "value")
 
 
 def _figures(orders: pl.Series, values: _Values, rows: Ints) -> pl.DataFrame:
@@ -204,6 +207,8 @@ def _restarts(frame: pl.DataFrame, engine_starts: Ints) -> pl.Series:
     by_source = frame.lazy().group_by("source").agg((pl.col("family") != "tracing").any().alias("has_stderr")).collect()
     both = set(by_source.filter("has_stderr")["source"])
     has_stderr = frame["source"].is_in(list(both)).to_numpy()
+    if has_stderr.all():
+        return pl.Series("restart", _restarts_of_one(frame["offset_ms"], engine_starts)).cast(pl.UInt16)
     counted = np.zeros(frame.height, dtype=np.uint16)
     for part in (has_stderr, ~has_stderr):
         rows = np.flatnonzero(part)

@@ -54,6 +54,14 @@ def _medians_before(times: Floats) -> Floats:
     return np.concatenate([[np.nan], medians.to_numpy()[:-1]])
 
 
+def in_order(orders: Ints, times: Floats) -> tuple[Ints, Floats]:
+    """Positions and their times by position; of one position, by time."""
+    ranked = np.argsort(orders, kind="stable")
+    if (np.diff(orders[ranked]) == 0).any():
+        ranked = np.lexsort((times, orders))
+    return orders[ranked], times[ranked]
+
+
 @dataclass(frozen=True)
 class TimeBounds:
     """When a position of the log was written, from the lines around it that have a time (ns).
@@ -75,8 +83,7 @@ class TimeBounds:
     @classmethod
     def between(cls, orders: Ints, times: Floats) -> "TimeBounds":
         """As `of`, from arrays."""
-        ranked = np.lexsort((times, orders))
-        orders, times = orders[ranked], times[ranked]
+        orders, times = in_order(orders, times)
         lowest = np.maximum.accumulate(times) if len(times) else times
         highest = np.minimum.accumulate(times[::-1])[::-1] if len(times) else times
         return cls(array("q", orders.tobytes()), array("d", lowest.tobytes()), array("d", highest.tobytes()))

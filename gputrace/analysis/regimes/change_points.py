@@ -107,9 +107,9 @@ def _placed(z: Floats, cuts: list[int], block: int) -> list[int]:
     return moved
 
 
-def typical(values: Floats) -> float:
-    """Median of the means of neighbours: where short and long take turns, their average."""
-    return float(np.median((values[1:] + values[:-1]) / 2.0)) if len(values) > 1 else float(values[0])
+def typical(values: Floats) -> Floats:
+    """Median of the means of neighbours, column by column: where short and long take turns, their average."""
+    return np.asarray(np.median((values[1:] + values[:-1]) / 2.0, axis=0) if len(values) > 1 else values[0])
 
 
 def changes(before: Floats, after: Floats, names: Sequence[str], cycle: float, gpus: int = 1) -> list[Change]:
@@ -121,8 +121,9 @@ def changes(before: Floats, after: Floats, names: Sequence[str], cycle: float, g
     if min(len(before), len(after)) < MIN_CALLS:
         return []
     found = []
+    lows, highs = typical(before), typical(after)
     for column, name in enumerate(names):
-        low, high = typical(before[:, column]), typical(after[:, column])
+        low, high = float(lows[column]), float(highs[column])
         if abs(high - low) < REGIME_CHANGE_SHARE * cycle:
             continue
         some_before, some_after = (side[:: 1 + len(side) // _MOST_TESTED, column] for side in (before, after))
