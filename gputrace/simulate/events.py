@@ -57,7 +57,7 @@ class Loop:
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Calls `action` at `time`."""
         self._serial += 1
-        heapq.heappush(self._heap, (max(time, self.now), self._serial, None, action))
+        heapq.heappush(self._heap, (time if time > self.now else self.now, self._serial, None, action))
 
     def start(self, process: Process) -> None:
         """Begins or resumes a process now."""
@@ -89,7 +89,7 @@ class Loop:
                         continue
                     if time > until or time < self.now or (heap and heap[0][0] <= time):
                         self._serial += 1
-                        heapq.heappush(heap, (max(time, self.now), self._serial, process, None))
+                        heapq.heappush(heap, (time if time > self.now else self.now, self._serial, process, None))
                         break
                     self.now = time
 
@@ -171,9 +171,8 @@ class Shared(Generic[Kind]):
         elapsed = now - self._since
         self._since = now
         if elapsed > 0 and left:
-            running = self._running()
-            n = len(running)
-            for task in running:
+            n = self._at_once
+            for task in itertools.islice(left, n):
                 left[task] -= elapsed * self._rate(self._kind[task], n)
 
     def changed(self) -> None:
@@ -185,15 +184,12 @@ class Shared(Generic[Kind]):
         if min(left.values()) <= _NOTHING:
             for task in [task for task, seconds in left.items() if seconds <= _NOTHING]:
                 self._end(task)
-        running = self._running()
-        n = len(running)
+        n = self._at_once
         soonest = math.inf
-        for task in running:
+        for task, seconds in itertools.islice(left.items(), n):
             rate = self._rate(self._kind[task], n)
-            if rate > 0:
-                seconds = left[task] / rate
-                if seconds < soonest:
-                    soonest = seconds
+            if rate > 0 and seconds / rate < soonest:
+                soonest = seconds / rate
         if soonest < math.inf:
             self._loop.at(self._loop.now + soonest, partial(self._due, self._version))
 
@@ -202,8 +198,11 @@ class Shared(Generic[Kind]):
         """Whether nothing runs or waits here: then no change of rates matters."""
         return not self._left
 
-    def _running(self) -> list[Event]:
-        return list(itertools.islice(self._left, self._servers))
+    @property
+    def _at_once(self) -> int:
+        """How many tasks run; those behind them wait."""
+        n = len(self._left)
+        return n if self._servers is None or n < self._servers else self._servers
 
     def _due(self, version: int) -> None:
         if version == self._version:
