@@ -1,0 +1,129 @@
+"""Which floating lines belong to which call: the cheapest one-to-one matching of the two."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gputrace.rebuild.columns import Floats, Ints
+
+# What a call without a line costs, ms: more than any disagreement that a right choice was seen to have.
+_WITHOUT_MS = 200.0
+
+
+def match_lines(calls: int, pairs: "Pairs") -> tuple[Ints, Floats]:
+    """For each of `calls`, which line is its own (-1: none) and at what residual (ms): the cheapest matching."""
+    likely = pairs.residual_ms < _WITHOUT_MS
+    call, line, residual = pairs.call[likely], pairs.line[likely], pairs.residual_ms[likely]
+    # Every call with its own cheapest line, and of those alike the first: where no two want the same, that is all.
+    ranked = np.lexsort((np.arange(len(call)), residual, call))
+    best = ranked[np.flatnonzero(np.diff(call[ranked], prepend=-1))] if len(call) else ranked
+    own_line, own_residual_ms = np.full(calls, -1), np.zeros(calls)
+    own_line[call[best]], own_residual_ms[call[best]] = line[best], residual[best]
+    wanted, times = np.unique(line[best], return_counts=True)
+    if (times > 1).any():
+        for number, (chosen, cost) in _settled(Pairs(call, line, residual), wanted[times > 1]):
+            own_line[number], own_residual_ms[number] = -1 if chosen is None else chosen, cost
+    return own_line, own_residual_ms
+
+
+class Pairs(NamedTuple):
+    """Calls and lines that may belong together, by number, in order of calls and then of lines; what each costs."""
+
+    call: Ints
+    line: Ints
+    residual_ms: Floats
+
+
+# The line of each call and its residual in ms; None where it has none.
+Matched = list[tuple[int | None, float]]
+
+
+def _settled(pairs: Pairs, wanted: Ints) -> Iterator[tuple[int, tuple[int | None, float]]]:
+    """Calls matched anew: those that want the same lines, and all that they share lines with."""
+    # Imported here: it costs time, and most logs do not need it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    calls, lines = int(pairs.call.max()) + 1, int(pairs.line.max()) + 1
+    shape = (calls + lines, calls + lines)
+    graph = coo_array((np.ones(len(pairs.call)), (pairs.call, calls + pairs.line)), shape=shape)
+    _, group_of = connected_components(graph, directed=False)
+    disputed = np.isin(group_of[pairs.call], np.unique(group_of[calls + wanted]))
+    choices: dict[int, list[tuple[float, int]]] = {}
+    for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
+        choices.setdefault(call, []).append((residual, line))
+    members = list(choices)
+    unsettled: list[int] = []
+    for group in _contested(list(choices.values())):
+        numbers = [members[number] for number in group]
+        found = _each_takes_its_best([choices[number] for number in numbers])
+        if found is None:
+            unsettled += numbers
+        else:
+            yield from zip(numbers, found, strict=True)
+    if unsettled:
+        # Groups that share no line do not disturb each other.
+        yield from zip(unsettled, _cheapest_matching([choices[number] for number in unsettled]), strict=True)
+
+
+def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:
+    """Groups of calls that share candidate lines, directly or through others: each is a problem of its own."""
+    group_of_line: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
+    for call, own in enumerate(choices):
+        merged = [call]
+        for other in {
+            id(group_of_line[line]): group_of_line[line] for _, line in own if line in group_of_line
+        }.values():
+            del groups[id(other)]
+            merged = other + merged
+        groups[id(merged)] = merged
+        for member in merged if len(merged) > 1 else [call]:
+            for _, line in choices[member]:
+                group_of_line[line] = merged
+    return groups.values()
+
+
+def _each_takes_its_best(choices: list[list[tuple[float, int]]]) -> Matched | None:
+    """Every call with its own cheapest line, where no two want the same: nothing can be cheaper. Else None."""
+    taken: set[int] = set()
+    matched: Matched = []
+    for own in choices:
+        if not own:
+            matched.append((None, 0.0))
+            continue
+        least = min(own)[0]
+        line = next((line for residual, line in own if residual == least and line not in taken), None)
+        if line is None:
+            return None
+        taken.add(line)
+        matched.append((line, least))
+    return matched
+
+
+def _cheapest_matching(choices: list[list[tuple[float, int]]]) -> Matched:
+    """The one-to-one matching of the smallest total cost; a call may go without, at a price."""
+    # Imported here: it costs time, and most logs do not need it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    known = sorted({line for own in choices for _, line in own})
+    column_of = {line: column for column, line in enumerate(known)}
+    rows, columns, weights = [], [], []
+    for call, own in enumerate(choices):
+        for residual, line in own:
+            rows.append(call)
+            columns.append(column_of[line])
+            # Zero weights would read as no edge.
+            weights.append(residual + 1.0)
+        rows.append(call)
+        columns.append(len(known) + call)
+        weights.append(_WITHOUT_MS + 1.0)
+    graph = coo_array((weights, (rows, columns)), shape=(len(choices), len(known) + len(choices))).tocsr()
+    matched: Matched = [(None, 0.0)] * len(choices)
+    for call, column in zip(*(index.tolist() for index in min_weight_full_bipartite_matching(graph)), strict=True):
+        if column < len(known):
+            line = known[column]
+            matched[call] = (line, next(residual for residual, other in choices[call] if other == line))
+    return matched
