@@ -1,4 +1,4 @@
-"""Which partition a block belongs to, and which floating lines belong to which call.
+"""Which partition a block belongs to.
 
 Blocks carry no worker and no partition. What ties one to an attempt: order (its start is written before the lock's
 line, its end and its worker's next pickup after the unlock's line), arithmetic (`prove_start >= total_start_fn`), and
@@ -7,7 +7,7 @@ Blocks of one GPU form a chain in which the lock's time depends on the block bef
 smallest total residual is found by following the best partial assignments along the chain.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from gputrace.rebuild.attempts import Attempts
 from gputrace.rebuild.blocks import Blocks
-from gputrace.rebuild.columns import Floats, Ints
+from gputrace.rebuild.columns import Bools, Floats, Ints
 from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 
 # Costs in ms. Printing and scheduling move a line by a few ms; a block without a partition costs more than any
@@ -89,6 +89,85 @@ class _Pair(NamedTuple):
         return cost
 
 
+class _Pairs(NamedTuple):
+    """The columns of many `_Pair`, in order of blocks; the four edges one by one."""
+
+    block: Ints
+    attempt: Ints
+    gpu: Ints
+    release_ms: Floats
+    lock_ns: Floats
+    unlock_ns: Floats
+    timed: Bools
+    waited: Bools
+    sure: Bools
+    lock_edge_ms: Floats
+    lock_middle_ms: Floats
+    unlock_edge_ms: Floats
+    unlock_middle_ms: Floats
+
+    def rows(self, wanted: Bools) -> Iterator[_Pair]:
+        """The wanted pairs, one after the other."""
+        places = np.flatnonzero(wanted)
+        for start in range(0, len(places), _PAIRS_AT_ONCE):
+            part = places[start : start + _PAIRS_AT_ONCE]
+            *columns, first, second, third, fourth = (column[part].tolist() for column in self)
+            yield from map(_Pair._make, zip(*columns, zip(first, second, third, fourth, strict=True), strict=True))
+
+    def handed_over_ms(self) -> Floats:
+        """What each costs by when the mutex was last free, if the pair before is bound."""
+        free_ns, free_sure = np.append(np.nan, self.unlock_ns[:-1]), np.append(False, self.sure[:-1])
+        late_ms = (self.lock_ns - free_ns) / 1e6
+        early = -late_ms * np.where(self.sure, 1.0, _UNKNOWN_SPAWN_WEIGHT)
+        late = np.where(self.waited, late_ms * np.where(free_sure, 1.0, _UNKNOWN_SPAWN_WEIGHT), 0.0)
+        return np.minimum(_MOST_MS, np.where(late_ms < 0, early, late))
+
+    def cost_ms(self, handed_over_ms: Floats) -> Floats:
+        """The whole costs, as `_Pair.cost_ms`."""
+        cost = self.release_ms + handed_over_ms
+        for edge_ms in (self.lock_edge_ms, self.lock_middle_ms, self.unlock_edge_ms, self.unlock_middle_ms):
+            cost = cost + edge_ms
+        return cost
+
+
+class _Certain(NamedTuple):
+    """Blocks whose attempt is beyond doubt, whatever the others are bound to: which, to what, and at what cost."""
+
+    block: Bools
+    pair: Ints
+    cost_ms: Floats
+
+
+def _certain(pairs: _Pairs, blocks: Blocks, one_mutex: bool) -> _Certain:
+    """The blocks that have one attempt, which has no other block, at less than leaving them without one would save.
+
+    To leave a block unbound costs `_UNBOUND_MS`; it saves what the pair costs, and what the next block's costs because
+    of when this one let go of the mutex. Nothing before such a block matters for what comes after it.
+    """
+    count = len(blocks)
+    number = np.bincount(pairs.block, minlength=count)
+    first = np.cumsum(number) - number
+    pair = np.where(number == 1, np.minimum(first, max(0, len(pairs.block) - 1)), -1)
+    nobody = _Certain(np.zeros(count, dtype=bool), pair, np.zeros(count))
+    if not one_mutex or not len(pairs.block):
+        return nobody
+    reach = np.zeros(pairs.attempt.max() + 1, dtype=np.int64)
+    np.maximum.at(reach, pairs.attempt, pairs.block)
+    furthest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(furthest, pairs.block, reach[pairs.attempt])
+    cut = np.maximum.accumulate(furthest) <= np.arange(count)
+    times_taken = np.bincount(pairs.attempt)[pairs.attempt[pair]]
+    single = (number == 1) & (times_taken == 1) & pairs.timed[pair] & cut
+    own = _Pairs._make(column[pair] for column in pairs)
+    follows = np.concatenate([[False], single[:-1] & (np.diff(blocks.restart) == 0)])
+    handed_ms = np.where(follows, own.handed_over_ms(), 0.0)
+    begins = np.concatenate([[True], np.diff(blocks.restart) != 0])
+    cost_ms = own.cost_ms(handed_ms)
+    passed_on_ms = np.append(np.where(follows & single, handed_ms, np.where(begins, 0.0, np.inf))[1:], 0.0)
+    known = single & (follows | begins) & (cost_ms + passed_on_ms < _UNBOUND_MS)
+    return _Certain(known, pair, cost_ms)
+
+
 def bind_blocks(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> tuple[Ints, Floats]:
     """For each block the number of its attempt (-1 if none fits) and the residual of that choice in ms.
 
@@ -102,7 +181,20 @@ def bind_blocks(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> tuple
     # Tracing lines alone: no order to go by.
     ordered = not np.isnan(attempts.figure("start_order")).all()
     beam = [_Partial(0.0, {}, frozenset(), -1, 0.0, None)]
-    for number, pairs in _by_block(_pairs(blocks, attempts, bounds), len(blocks)):
+    one_mutex = bool((blocks.order_locked[1:] >= blocks.order_unlocked[:-1]).all())
+    table = _pairs(blocks, attempts, bounds, one_mutex)
+    certain = _certain(table, blocks, one_mutex)
+    after_certain = np.append(False, certain.block[:-1])
+    # After a block beyond doubt another one needs no search.
+    skipped = certain.block & after_certain
+    bound[skipped] = table.attempt[certain.pair[skipped]]
+    residual_ms[skipped] = certain.cost_ms[skipped]
+    searched = np.flatnonzero(~skipped)
+    for number, pairs in _by_block(table.rows(~skipped[table.block]), searched.tolist()):
+        if number and skipped[number - 1]:
+            last = int(certain.pair[number - 1])
+            free = {0: _Free(float(table.unlock_ns[last]), bool(table.sure[last]))}
+            beam = [_Partial(0.0, free, frozenset(), -1, 0.0, None)]
         if number and restarts[number] != restarts[number - 1]:
             beam = [partial._replace(free={}) for partial in beam]
         at = locked[number]
@@ -125,19 +217,23 @@ def bind_blocks(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> tuple
             least = min(partial.cost for partial in best.values())
             near = [partial for partial in best.values() if partial.cost <= least + _HOPELESS_MS]
             beam = sorted(near, key=itemgetter(0))[:_BEAM]
+        if certain.block[number]:
+            own = int(table.attempt[certain.pair[number]])
+            beam = [min((partial for partial in beam if partial.choice == own), key=itemgetter(0))]
         if len(beam) == 1:
             _settle_choices(beam[0], number, bound, residual_ms)
             beam = [beam[0]._replace(before=None)]
     if len(beam) > 1:
+        # Then the last block was searched for.
         _settle_choices(min(beam, key=itemgetter(0)), len(blocks) - 1, bound, residual_ms)
     return bound, residual_ms
 
 
-def _by_block(pairs: Iterator[_Pair], blocks: int) -> Iterator[tuple[int, list[_Pair]]]:
-    """Every block with its pairs, which are in order of blocks."""
+def _by_block(pairs: Iterator[_Pair], blocks: list[int]) -> Iterator[tuple[int, list[_Pair]]]:
+    """These blocks with their pairs, which are in order of blocks."""
     groups = groupby(pairs, itemgetter(0))
     coming = next(groups, None)
-    for number in range(blocks):
+    for number in blocks:
         if coming is not None and coming[0] == number:
             yield number, list(coming[1])
             coming = next(groups, None)
@@ -203,7 +299,7 @@ def _candidates(blocks: Blocks, attempts: Attempts) -> tuple[Ints, Ints]:
     return block[ranked], attempt[ranked]
 
 
-def _pairs(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> Iterator[_Pair]:
+def _pairs(blocks: Blocks, attempts: Attempts, bounds: TimeBounds, one_mutex: bool) -> _Pairs:
     """The pairs that order allows, with their costs."""
     block, attempt = _candidates(blocks, attempts)
     known_spawn = ~np.isnan(attempts.figure("spawn_to_enter_ms"))[attempt]
@@ -228,15 +324,9 @@ def _pairs(blocks: Blocks, attempts: Attempts, bounds: TimeBounds) -> Iterator[_
     span = bounds.spans_ns(blocks.order_unlocked)
     old = np.nan_to_num(_outside_ms(span[0][block], span[1][block], entry_ns + held_ms * 1e6)[1] * 1e-2)
     edges[0] = np.where(timed, edges[0], np.where(np.isnan(blocks.before_lock_ms[block]), old, 0.0))
-    one_mutex = bool((blocks.order_locked[1:] >= blocks.order_unlocked[:-1]).all())
     named = np.nan_to_num(attempts.figure("gpu"), nan=_UNKNOWN_GPU).astype(np.int64)[attempt]
     gpu = np.zeros_like(named) if one_mutex else named
-    waited = blocks.waited[block]
-    for start in range(0, len(block), _PAIRS_AT_ONCE):
-        part = slice(start, start + _PAIRS_AT_ONCE)
-        columns = (block, attempt, gpu, release_ms, lock_ns, unlock_ns, timed, waited, known_spawn)
-        edges_ms = zip(*(edge[part].tolist() for edge in edges), strict=True)
-        yield from map(_Pair._make, zip(*(column[part].tolist() for column in columns), edges_ms, strict=True))
+    return _Pairs(block, attempt, gpu, release_ms, lock_ns, unlock_ns, timed, blocks.waited[block], known_spawn, *edges)
 
 
 def _outside_ms(low: Floats, high: Floats, at_ns: Floats) -> tuple[Floats, Floats]:
@@ -264,121 +354,3 @@ def _edge_ms(
     middle_ns = (np.where(central, low, 0.0) + np.where(central, high, 0.0)) / 2
     by_middle = np.minimum(_MOST_MS, _CENTRE_WEIGHT * np.abs(at_ns - middle_ns) / 1e6)
     return np.where(stamped, by_arrival, by_bounds), np.where(central, by_middle, 0.0)
-
-
-def match_lines(calls: int, pairs: "Pairs") -> tuple[Ints, Floats]:
-    """For each of `calls`, which line is its own (-1: none) and at what residual (ms): the cheapest matching."""
-    likely = pairs.residual_ms < _UNBOUND_MS
-    call, line, residual = pairs.call[likely], pairs.line[likely], pairs.residual_ms[likely]
-    # Every call with its own cheapest line, and of those alike the first: where no two want the same, that is all.
-    ranked = np.lexsort((np.arange(len(call)), residual, call))
-    best = ranked[np.flatnonzero(np.diff(call[ranked], prepend=-1))] if len(call) else ranked
-    own_line, own_residual_ms = np.full(calls, -1), np.zeros(calls)
-    own_line[call[best]], own_residual_ms[call[best]] = line[best], residual[best]
-    wanted, times = np.unique(line[best], return_counts=True)
-    if (times > 1).any():
-        for number, (chosen, cost) in _settled(Pairs(call, line, residual), wanted[times > 1]):
-            own_line[number], own_residual_ms[number] = -1 if chosen is None else chosen, cost
-    return own_line, own_residual_ms
-
-
-class Pairs(NamedTuple):
-    """Calls and lines that may belong together, by number, in order of calls and then of lines; what each costs."""
-
-    call: Ints
-    line: Ints
-    residual_ms: Floats
-
-
-# The line of each call and its residual in ms; None where it has none.
-Matched = list[tuple[int | None, float]]
-
-
-def _settled(pairs: Pairs, wanted: Ints) -> Iterator[tuple[int, tuple[int | None, float]]]:
-    """Calls matched anew: those that want the same lines, and all that they share lines with."""
-    # Imported here: it costs time, and most logs do not need it.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    calls, lines = int(pairs.call.max()) + 1, int(pairs.line.max()) + 1
-    shape = (calls + lines, calls + lines)
-    graph = coo_array((np.ones(len(pairs.call)), (pairs.call, calls + pairs.line)), shape=shape)
-    _, group_of = connected_components(graph, directed=False)
-    disputed = np.isin(group_of[pairs.call], np.unique(group_of[calls + wanted]))
-    choices: dict[int, list[tuple[float, int]]] = {}
-    for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
-        choices.setdefault(call, []).append((residual, line))
-    members = list(choices)
-    unsettled: list[int] = []
-    for group in _contested(list(choices.values())):
-        numbers = [members[number] for number in group]
-        found = _each_takes_its_best([choices[number] for number in numbers])
-        if found is None:
-            unsettled += numbers
-        else:
-            yield from zip(numbers, found, strict=True)
-    if unsettled:
-        # Groups that share no line do not disturb each other.
-        yield from zip(unsettled, _cheapest_matching([choices[number] for number in unsettled]), strict=True)
-
-
-def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:
-    """Groups of calls that share candidate lines, directly or through others: each is a problem of its own."""
-    group_of_line: dict[int, list[int]] = {}
-    groups: dict[int, list[int]] = {}
-    for call, own in enumerate(choices):
-        merged = [call]
-        for other in {
-            id(group_of_line[line]): group_of_line[line] for _, line in own if line in group_of_line
-        }.values():
-            del groups[id(other)]
-            merged = other + merged
-        groups[id(merged)] = merged
-        for member in merged if len(merged) > 1 else [call]:
-            for _, line in choices[member]:
-                group_of_line[line] = merged
-    return groups.values()
-
-
-def _each_takes_its_best(choices: list[list[tuple[float, int]]]) -> Matched | None:
-    """Every call with its own cheapest line, where no two want the same: nothing can be cheaper. Else None."""
-    taken: set[int] = set()
-    matched: Matched = []
-    for own in choices:
-        if not own:
-            matched.append((None, 0.0))
-            continue
-        least = min(own)[0]
-        line = next((line for residual, line in own if residual == least and line not in taken), None)
-        if line is None:
-            return None
-        taken.add(line)
-        matched.append((line, least))
-    return matched
-
-
-def _cheapest_matching(choices: list[list[tuple[float, int]]]) -> Matched:
-    """The one-to-one matching of the smallest total cost; a call may go without, at a price."""
-    # Imported here: it costs time, and most logs do not need it.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
-
-    known = sorted({line for own in choices for _, line in own})
-    column_of = {line: column for column, line in enumerate(known)}
-    rows, columns, weights = [], [], []
-    for call, own in enumerate(choices):
-        for residual, line in own:
-            rows.append(call)
-            columns.append(column_of[line])
-            # Zero weights would read as no edge.
-            weights.append(residual + 1.0)
-        rows.append(call)
-        columns.append(len(known) + call)
-        weights.append(_UNBOUND_MS + 1.0)
-    graph = coo_array((weights, (rows, columns)), shape=(len(choices), len(known) + len(choices))).tocsr()
-    matched: Matched = [(None, 0.0)] * len(choices)
-    for call, column in zip(*(index.tolist() for index in min_weight_full_bipartite_matching(graph)), strict=True):
-        if column < len(known):
-            line = known[column]
-            matched[call] = (line, next(residual for residual, other in choices[call] if other == line))
-    return matched

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gputrace.rebuild.binding import Pairs, match_lines
 from gputrace.rebuild.calls import Calls, FloatingLines
 from gputrace.rebuild.columns import Floats, Ints, floats, ints, nothing
+from gputrace.rebuild.matching import Pairs, match_lines
 from gputrace.rebuild.sequence import Sequence
 from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 

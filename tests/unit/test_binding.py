@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from gputrace.ingest.inputs import Ingested
 from gputrace.rebuild.attempts import ATTEMPTS, Attempts
-from gputrace.rebuild.binding import Matched, Pairs, bind_blocks, match_lines
+from gputrace.rebuild.binding import bind_blocks
 from gputrace.rebuild.blocks import Block, Blocks
+from gputrace.rebuild.matching import Matched, Pairs, match_lines
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.rebuild.timebounds import TimeBounds
 from tests.unit.prover import EPOCH_NS, MS, Planned, print_log, schedule
