@@ -9,6 +9,8 @@ from gputrace.rebuild.rivals import PLACED, Bools, disjoint, overlapping, rarity
 # What ntt_msm_h exceeds the sum of its circuits by: at least and at most so much a circuit.
 _LEAST_OFF_MS, _MOST_OFF_MS = -1.0, 2.0
 _MOST_CIRCUITS = 64
+# How odd a circuit is that leaves time for more, beside one that does not, nats.
+_LEAVES_TIME = 3.0
 _ALLOCATIONS = ("d_a_allocated", "pool_threshold_set")
 
 
@@ -42,7 +44,10 @@ class CircuitSearch:
         return (self.count > 0) & (self._explained() | self.allocates)
 
     def _explained(self) -> Bools:
-        return self.unexplained_ms <= (_MOST_OFF_MS + self.lines.print_ms) * self.count
+        return self.unexplained_ms <= self._most_off_ms(self.count)
+
+    def _most_off_ms(self, count: Ints) -> Floats:
+        return np.asarray((_MOST_OFF_MS + self.lines.print_ms) * count, dtype=np.float64)
 
     def _add_circuit(self, alone: bool) -> bool:
         """Gives holds the circuit before those that they have, or their only one; whether any hold got one."""
@@ -55,9 +60,12 @@ class CircuitSearch:
         kept = (self.hold_of[at] < 0) & (self.begun[hold] < at) & (at < self.first[hold])
         kept &= off_ms >= _LEAST_OFF_MS * (self.count[hold] + 1)
         if alone:
-            kept &= (off_ms <= _MOST_OFF_MS + lines.print_ms) | self.allocates[hold]
+            kept &= (off_ms <= self._most_off_ms(np.ones_like(hold))) | self.allocates[hold]
         hold, at, off_ms = hold[kept], at[kept], off_ms[kept]
-        oddity = apart(self.first[hold] - at) + (rarity(off_ms) if alone else 0.0)
+        low, high = lines.before_ms(at, left_ms[row[kept]])
+        low, high = np.maximum(low, self.low_ms[hold]), np.minimum(high, self.high_ms[hold])
+        oddity = apart(self.first[hold] - at) + lines.disagreement(low, high)
+        oddity += rarity(off_ms) if alone else _LEAVES_TIME * (off_ms > self._most_off_ms(self.count[hold] + 1))
         chosen = disjoint(np.stack([self.ntt[hold], at], axis=1), PLACED - oddity)
         hold, at = hold[chosen], at[chosen]
         self.hold_of[at] = hold

@@ -88,8 +88,8 @@ class HoldLines:
         return self.low_ms[at] - ms - self.jitter_ms, self.high_ms[at] - ms + self.jitter_ms
 
     def disagreement(self, low_ms: Floats, high_ms: Floats) -> Floats:
-        """How odd it is that lines leave each other so little time, nats: one a millisecond between exact ones."""
-        return np.maximum(0.0, 2 * self.jitter_ms - (high_ms - low_ms))
+        """How odd it is that lines leave each other so little time, nats: ten where they only just agree."""
+        return np.maximum(0.0, 10.0 - 5.0 * (high_ms - low_ms) / self.jitter_ms)
 
     def written_in(
         self, event: str, low_ms: Floats, high_ms: Floats, after_key: str | None = None

@@ -30,7 +30,7 @@ _MOST_OPEN = 16
 _MIXED_SHARE = 0.01
 # Where more than this share of the lines is in no whole hold, prints are slow, or the log has no times.
 _MOST_LEFT = 0.5
-_SLOW_PRINT_MS = 50.0
+_SLOW_PRINT_MS = 100.0
 # A line may be so late that its figures say nothing of its time.
 _LATE_MS = 500.0
 
