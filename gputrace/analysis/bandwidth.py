@@ -17,6 +17,7 @@ Bools = npt.NDArray[np.bool_]
 
 # A fitted rate counts for the line rate only if it is this sure.
 _SURE_ERROR_SHARE = 0.2
+_MANY = 20
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,12 @@ def _line_rate(
 ) -> tuple[float | None, str | None]:
     """The highest payload rate that the run sustained, and where: in a whole sample, or a phase whose fit is sure."""
     rates = view.rx_wire / WIRE_PER_PAYLOAD / np.maximum(view.seconds, 1e-9)
-    rates = rates[np.isfinite(rates)]
-    if not len(rates):
+    known = np.isfinite(rates)
+    if not known.any():
         return None, None
+    # A sample that stands for many, in a long time in which nothing moved, counts as so many.
+    usual_s = max(float(np.median(view.seconds)), 1e-9)
+    rates = np.repeat(rates[known], np.maximum(1, view.seconds[known] // (usual_s * _MANY) * _MANY).astype(np.int64))
     best, shown_by = float(np.quantile(rates, 0.995)), "sample"
     fitted = [] if volume is None else list(zip(kinds, volume.value, volume.error, strict=True))
     for i, (kind, value, error) in enumerate(fitted):

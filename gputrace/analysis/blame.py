@@ -22,7 +22,7 @@ from gputrace.trace import Trace
 
 UNEXPLAINED = "unexplained"
 # Where SMs and link are used less than this for long, a row covers so much time: a hundredth of what counts as a copy.
-_STILL_SHARE, _ROW_S = 1e-4, 10.0
+STILL_SHARE, ROW_S = 1e-4, 10.0
 # The thresholds that decide what a second is charged to, where a GPU was sampled; without samples none does.
 CHARGED_BY = ("copy_link_share", "staged_share")
 
@@ -143,8 +143,8 @@ def _row_begins(view: GpuView, signs: Signs) -> npt.NDArray[np.int64]:
     if not view.sampled or count < 2:
         return np.arange(count)
     moved = np.fmax(np.nan_to_num(view.rx_wire), np.nan_to_num(view.tx_wire))
-    floor = _STILL_SHARE * view.limit_wire_bytes_per_s * view.seconds
-    still = ((moved <= floor) & (view.compute_s <= _STILL_SHARE * view.seconds))[pieces.sample]
+    floor = STILL_SHARE * view.limit_wire_bytes_per_s * view.seconds
+    still = ((moved <= floor) & (view.compute_s <= STILL_SHARE * view.seconds))[pieces.sample]
     pressed = signs.pressure.covers((start_ns + end_ns) // 2)[pieces.sample]
     before, after = pieces.sample[:-1], pieces.sample[1:]
     goes_on = (
@@ -156,7 +156,7 @@ def _row_begins(view: GpuView, signs: Signs) -> npt.NDArray[np.int64]:
     run_begins = np.append(0, np.flatnonzero(~goes_on) + 1)
     length = np.diff(run_begins, append=count)
     place = np.arange(count) - np.repeat(run_begins, length)
-    in_a_row = max(2, round(_ROW_S / max(float(np.median(view.seconds)), 1e-9)))
+    in_a_row = max(2, round(ROW_S / max(float(np.median(view.seconds)), 1e-9)))
     margin = in_a_row // 2
     inner = (place >= margin) & (place < np.repeat(length, length) - margin)
     return np.flatnonzero(~inner | ((place - margin) % in_a_row == 0))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.segments import windows
 from gputrace.chapters.chapter import Own
+from gputrace.chapters.stillness import without_stillness
 from gputrace.ingest.inputs import Ingested
 from gputrace.ingest.trace_parts import Extent, read_part
 from gputrace.ingest.traces import TraceInput, use_traces
@@ -14,8 +15,8 @@ from gputrace.rebuild.gpus import map_gpus
 from gputrace.rebuild.on_trace import check_overlap
 from gputrace.trace import Trace
 
-# At 0.1 s, seven hours of eight GPUs.
-ROWS_OF_CHAPTER = 2_000_000
+# At 0.1 s, ten hours of eight GPUs.
+ROWS_OF_CHAPTER = 3_000_000
 
 
 class Sampler:
@@ -62,7 +63,8 @@ class Sampler:
             return False
         read = Ingested()
         use_traces(read, [part], {}, any_log=True)
-        chapter.samples, chapter.host, chapter.gpus = read.samples, read.host, read.gpus
+        chapter.samples = without_stillness(read.samples, read.gpus)
+        chapter.host, chapter.gpus = read.host, read.gpus
         own, said = chapter.quality, read.quality
         own.samples, own.samples_missing = said.samples, said.samples_missing
         own.counter_wraps, own.counter_ambiguous = said.counter_wraps, said.counter_ambiguous

@@ -13,6 +13,8 @@ from gputrace.analysis.diagnosis import Regime
 from gputrace.chapters.cut import Cut, Size, cuts
 from gputrace.chapters.regimes import joined_regimes
 from gputrace.chapters.spread import Spread
+from gputrace.chapters.stillness import without_stillness
+from gputrace.trace import GpuInfo
 
 _VALUES = st.lists(st.integers(0, 50).map(float), max_size=60)
 
@@ -109,3 +111,56 @@ def test_a_regime_too_short_for_the_run_goes_to_the_neighbour_like_it() -> None:
     chapter = [_regime(0, 900, "a", 500.0), _regime(900, 910, "b", 850.0, cut), _regime(910, 1800, "b", 900.0, cut)]
     found = joined_regimes([chapter])
     assert [(regime.label, regime.calls) for regime in found] == [("a", 900), ("b", 900)]
+
+
+_TICK_NS = 100_000_000
+
+
+def _samples(busy: Sequence[bool], gpu: int = 0) -> pl.DataFrame:
+    """Samples of 0.1 s of one GPU: a GB and half of the SMs where it is busy, a kB and nothing where not."""
+    starts = [_TICK_NS * n for n in range(len(busy))]
+    rows = {
+        "gpu": [gpu] * len(busy),
+        "start_ns": starts,
+        "end_ns": [start + _TICK_NS for start in starts],
+        "rx_wire_bytes": [1e9 if one else 1e3 for one in busy],
+        "tx_wire_bytes": [0.0] * len(busy),
+        "sm_active": [0.5 if one else 0.0 for one in busy],
+        "sm_clock_mhz": [float(1000 + n % 7) for n in range(len(busy))],
+        "link_gen": [5] * len(busy),
+    }
+    return schema.SAMPLES.fit(pl.DataFrame(rows))
+
+
+@given(
+    stretches=st.lists(st.tuples(st.booleans(), st.integers(1, 700)), min_size=1, max_size=6), gpus=st.integers(1, 3)
+)
+@settings(deadline=None, max_examples=40)
+def test_seconds_and_bytes_of_a_stillness_are_kept(stretches: list[tuple[bool, int]], gpus: int) -> None:
+    busy = [is_busy for is_busy, length in stretches for _ in range(length)]
+    samples = pl.concat([_samples(busy, gpu) for gpu in range(gpus)])
+    infos = [GpuInfo(gpu, link_limit_bytes_per_s=64e9) for gpu in range(gpus)]
+    found = without_stillness(samples, infos)
+    assert found.schema == samples.schema
+    for gpu in range(gpus):
+        own, whole = found.filter(pl.col("gpu") == gpu), samples.filter(pl.col("gpu") == gpu)
+        assert (own["end_ns"][:-1] == own["start_ns"][1:]).all()
+        assert (own["start_ns"][0], own["end_ns"][-1]) == (whole["start_ns"][0], whole["end_ns"][-1])
+        assert own["rx_wire_bytes"].sum() == pytest.approx(whole["rx_wire_bytes"].sum())
+        seconds = (own["end_ns"] - own["start_ns"]) / 1e9
+        assert (own["sm_active"] * seconds).sum() == pytest.approx(0.05 * sum(busy))
+        # What is not still is as it was, and nothing is longer than ten seconds.
+        assert own.filter(pl.col("sm_active") > 0).equals(whole.filter(pl.col("sm_active") > 0))
+        assert seconds.max() <= 10.0
+
+
+def test_a_long_stillness_is_a_row_for_ten_seconds_less_its_ends() -> None:
+    found = without_stillness(_samples([False] * 36_000), [GpuInfo(0, link_limit_bytes_per_s=64e9)])
+    assert found.height == 100 + 359
+
+
+def test_what_nobody_measured_is_not_called_still() -> None:
+    samples = _samples([False] * 500)
+    assert without_stillness(samples, [GpuInfo(0)]).height == 500
+    blind = samples.with_columns(pl.lit(None, pl.Float64).alias("sm_active"))
+    assert without_stillness(blind, [GpuInfo(0, link_limit_bytes_per_s=64e9)]).height == 500
