@@ -17,7 +17,7 @@ import numpy as np
 from gputrace.rebuild.attempts import Attempts
 from gputrace.rebuild.blocks import Blocks
 from gputrace.rebuild.columns import Bools, Floats, Ints
-from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
+from gputrace.rebuild.timebounds import TimeBounds, outside_ms
 
 # Costs in ms. Printing and scheduling move a line by a few ms; a block without a partition costs more than any
 # disagreement that a right binding was seen to have.
@@ -322,17 +322,11 @@ def _pairs(blocks: Blocks, attempts: Attempts, bounds: TimeBounds, one_mutex: bo
     ]
     # Old builds: only that the block follows the entry and ends before the proof is finished.
     span = bounds.spans_ns(blocks.order_unlocked)
-    old = np.nan_to_num(_outside_ms(span[0][block], span[1][block], entry_ns + held_ms * 1e6)[1] * 1e-2)
+    old = np.nan_to_num(outside_ms(span[0][block], span[1][block], entry_ns + held_ms * 1e6)[1] * 1e-2)
     edges[0] = np.where(timed, edges[0], np.where(np.isnan(blocks.before_lock_ms[block]), old, 0.0))
     named = np.nan_to_num(attempts.figure("gpu"), nan=_UNKNOWN_GPU).astype(np.int64)[attempt]
     gpu = np.zeros_like(named) if one_mutex else named
     return _Pairs(block, attempt, gpu, release_ms, lock_ns, unlock_ns, timed, blocks.waited[block], known_spawn, *edges)
-
-
-def _outside_ms(low: Floats, high: Floats, at_ns: Floats) -> tuple[Floats, Floats]:
-    """How far times lie before and after spans, ms, beyond what printing moves a line; 0 where they do not."""
-    before, after = (low - at_ns) / 1e6 - JITTER_MS, (at_ns - high) / 1e6 - JITTER_MS
-    return np.maximum(0.0, before), np.maximum(0.0, after)
 
 
 def _edge_ms(
@@ -345,7 +339,7 @@ def _edge_ms(
     low[has], high[has] = bounds.spans_ns(lines.order[has].astype(np.int64))
     low, high, arrival_ns = low[block], high[block], lines.arrival_ns[block]
     off_ms = (at_ns - arrival_ns) / 1e6
-    early_ms, late_ms = _outside_ms(low, high, at_ns)
+    early_ms, late_ms = outside_ms(low, high, at_ns)
     by_bounds = np.minimum(_MOST_MS, early_ms * early_weight + late_ms)
     by_arrival = np.minimum(_MOST_MS, np.where(off_ms > 0, off_ms, -off_ms * early_weight))
     stamped = ~np.isnan(arrival_ns)

@@ -63,8 +63,7 @@ class Circuits(NamedTuple):
 class Blocks:
     """Holds of the GPU mutex, an entry each, in order of their locks.
 
-    `lines` has the events that any block prints, `ms` the figures. `missing` says, in words, the kinds of lines that
-    others of the log have and a block has not; null where it is complete. `source` is the input of the first line.
+    `lines` has the events that any block prints, `ms` the figures. `source` is the input of the first line.
     """
 
     restart: Ints
@@ -81,7 +80,7 @@ class Blocks:
 
     @cached_property
     def missing(self) -> pl.Series:
-        """See above."""
+        """The kinds of lines that others of the log have and a block has not, in words; null where it is complete."""
         lacks = [
             pl.when(pl.Series(np.isnan(self.lines[event].order))).then(pl.lit(event))
             for event in _NEEDED

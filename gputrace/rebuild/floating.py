@@ -14,7 +14,7 @@ from gputrace.rebuild.calls import Calls, FloatingLines
 from gputrace.rebuild.columns import Floats, Ints, floats, ints, nothing
 from gputrace.rebuild.matching import Pairs, match_lines
 from gputrace.rebuild.sequence import Sequence
-from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
+from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds, outside_ms
 
 # How many lines after a call's start may be its own: workers and finalizers outstanding.
 _REACH_LINES = 24
@@ -92,8 +92,7 @@ class _Side:
         entry_ns = self.of_calls(self._calls.entry_ns)
         at_ns = entry_ns + after_entry_ms * 1e6
         low, high = self.known.spans_ns(order)
-        early = np.maximum(0.0, (low - at_ns) / 1e6 - JITTER_MS)
-        off = np.maximum(early, np.maximum(0.0, (at_ns - high) / 1e6 - JITTER_MS))
+        off = np.maximum(*outside_ms(low, high, at_ns))
         off = np.where(np.isnan(arrival_ns), off, np.abs(at_ns - arrival_ns) / 1e6)
         return np.where(np.isnan(entry_ns), 0.0, off)
 

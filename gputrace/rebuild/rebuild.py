@@ -67,8 +67,10 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
         trace.clock = placement or _clock_without_pairs(sequence, arrival_error_ms, ingested.arrival_method)
     trace.syntheses = collect_syntheses(sequence, epochs)
     trace.calls = calls_frame(calls, trace.syntheses, failed_partitions(sequence))
-    trace.phases = phases_frame(calls, trace.calls)
     count_placed(trace.quality, calls, sequence)
+    # It takes as much memory as the phases will.
+    del sequence
+    trace.phases = phases_frame(calls, trace.calls)
     if trace.clock.method == "none":
         align_with_samples(trace)
     map_gpus(trace, gpu_map)

@@ -20,10 +20,10 @@ _AROUND = 5
 _MOST_ROUNDS = 8
 
 
-def outside_ms(span_ns: tuple[float, float], time_ns: float) -> tuple[float, float]:
-    """How far a time lies before and after a span, ms, beyond what printing moves a line; 0 where it does not."""
-    low, high = span_ns
-    return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
+def outside_ms(low_ns: Floats, high_ns: Floats, at_ns: Floats) -> tuple[Floats, Floats]:
+    """How far times lie before and after spans, ms, beyond what printing moves a line; 0 where they do not."""
+    before, after = (low_ns - at_ns) / 1e6 - JITTER_MS, (at_ns - high_ns) / 1e6 - JITTER_MS
+    return np.maximum(0.0, before), np.maximum(0.0, after)
 
 
 def strays(times: Floats, reach: float) -> Bools:
@@ -92,10 +92,6 @@ class TimeBounds:
         """The bounds with more positions whose times are known."""
         own = np.frombuffer(self.orders, dtype=np.int64), np.frombuffer(self.lowest_ns)
         return TimeBounds.between(np.concatenate([own[0], orders]), np.concatenate([own[1], times]))
-
-    def miss_ms(self, order: int, time_ns: float) -> tuple[float, float]:
-        """How far `time_ns` lies before and after what the lines around `order` allow, ms; 0 where it does not."""
-        return outside_ms(self.span_ns(order), time_ns)
 
     def span_ns(self, order: int) -> tuple[float, float]:
         """Earliest and latest time at which `order` was written; infinite where nothing bounds it."""

@@ -17,7 +17,7 @@ from gputrace.rebuild.binding import bind_blocks
 from gputrace.rebuild.blocks import Block, Blocks
 from gputrace.rebuild.matching import Matched, Pairs, match_lines
 from gputrace.rebuild.rebuild import rebuild
-from gputrace.rebuild.timebounds import TimeBounds
+from gputrace.rebuild.timebounds import TimeBounds, outside_ms
 from tests.unit.prover import EPOCH_NS, MS, Planned, print_log, schedule
 from tests.unit.support import marks_of
 
@@ -275,11 +275,15 @@ def test_a_pair_that_cannot_be_is_never_matched() -> None:
 
 def test_a_time_within_the_lines_around_it_misses_nothing() -> None:
     bounds = TimeBounds.of([(10, 1000.0 * MS), (20, 2000.0 * MS)])
-    nothing = (0.0, 0.0)
-    assert bounds.miss_ms(15, 1500.0 * MS) == nothing
+
+    def misses(order: int, time_ms: float, known: TimeBounds = bounds) -> list[float]:
+        low, high = known.spans_ns(np.array([order]))
+        return [float(off[0]) for off in outside_ms(low, high, np.array([time_ms * MS]))]
+
+    assert misses(15, 1500.0) == [0.0, 0.0]
     # 5 ms of disorder are allowed for; before what came earlier, and after what came later.
-    assert bounds.miss_ms(15, 900.0 * MS) == pytest.approx((95.0, 0.0))
-    assert bounds.miss_ms(15, 2300.0 * MS) == pytest.approx((0.0, 295.0))
-    assert bounds.miss_ms(5, 0.0) == nothing
-    assert bounds.miss_ms(25, 9000.0 * MS) == nothing
-    assert NO_BOUNDS.miss_ms(5, 123.0) == nothing
+    assert misses(15, 900.0) == pytest.approx([95.0, 0.0])
+    assert misses(15, 2300.0) == pytest.approx([0.0, 295.0])
+    assert misses(5, 0.0) == [0.0, 0.0]
+    assert misses(25, 9000.0) == [0.0, 0.0]
+    assert misses(5, 123.0, NO_BOUNDS) == [0.0, 0.0]
