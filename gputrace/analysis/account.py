@@ -9,7 +9,7 @@ import polars as pl
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.segments import COMPUTE_PHASES, Windows
 from gputrace.analysis.thresholds import Thresholds
-from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD
+from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD, samples_of
 from gputrace.trace import GpuInfo, Trace
 
 Floats = npt.NDArray[np.float64]
@@ -55,10 +55,13 @@ class GpuView:
         rate = self.rx_wire / np.maximum(self.seconds, 1e-9)
         return float(np.nanmax(rate)) if np.isfinite(rate).any() else float("nan")
 
-    def copying(self, thresholds: Thresholds) -> npt.NDArray[np.bool_]:
-        """Which samples saw traffic above the threshold, either way. Unknown traffic is no traffic."""
-        floor = thresholds.copy_link_share * self.limit_wire_bytes_per_s * self.seconds
-        return np.asarray((np.nan_to_num(self.rx_wire) > floor) | (np.nan_to_num(self.tx_wire) > floor))
+    def copying(self, thresholds: Thresholds, of: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.bool_]:
+        """Which samples, or which `of` them, saw traffic above the threshold, either way. Unknown traffic is none."""
+        readings = (self.rx_wire, self.tx_wire, self.seconds)
+        rx, tx, seconds = readings if of is None else (reading[of] for reading in readings)
+        # Nothing is above nan, and nan above nothing.
+        floor = thresholds.copy_link_share * self.limit_wire_bytes_per_s * seconds
+        return np.asarray((rx > floor) | (tx > floor))
 
     def states(self, thresholds: Thresholds) -> pl.DataFrame:
         """gpu, start_ns, end_ns, compute_s, copy_only_s, idle_s, rx/tx payload rates; the seconds add up."""
@@ -87,8 +90,7 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
     for (gpu,), own in windows.frame.group_by("gpu", maintain_order=True):
         number = int(str(gpu))
         tiles = segments.filter(pl.col("gpu") == number).sort("start_ns")
-        samples = trace.samples.filter(pl.col("gpu") == number) if clocked else trace.samples.clear()
-        clipped = _clip(samples, own)
+        clipped = _clip(samples_of(trace.samples, number) if clocked else trace.samples.clear(), own)
         sampled = clipped.height > 0
         if not sampled:
             clipped = tiles.select("gpu", "start_ns", "end_ns").with_columns(
@@ -99,22 +101,29 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
 
 
 def _clip(samples: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """The samples inside the windows; those on an edge are cut, with their bytes in proportion."""
-    parts = []
-    for start_ns, end_ns in windows.select("start_ns", "end_ns").iter_rows():
-        inside = samples.filter((pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns))
-        low = pl.max_horizontal("start_ns", pl.lit(start_ns))
-        high = pl.min_horizontal("end_ns", pl.lit(end_ns))
-        kept = (high - low) / (pl.col("end_ns") - pl.col("start_ns"))
-        parts.append(
-            inside.with_columns(
-                low.alias("start_ns"),
-                high.alias("end_ns"),
-                pl.col("rx_wire_bytes") * kept,
-                pl.col("tx_wire_bytes") * kept,
-            )
-        )
-    return pl.concat(parts).sort("start_ns") if parts else samples.clear()
+    """The samples inside the windows; those on an edge are cut, with their bytes in proportion.
+
+    `samples` are those of one GPU in order of time.
+    """
+    parts = [samples.clear()]
+    if not samples["end_ns"].is_sorted():
+        samples = samples.sort("end_ns")
+    for start_ns, end_ns in windows.sort("start_ns").select("start_ns", "end_ns").iter_rows():
+        first = int(samples["end_ns"].search_sorted(start_ns, side="right"))
+        inside = samples.slice(first, max(0, int(samples["start_ns"].search_sorted(end_ns, side="left")) - first))
+        if inside.height < 3:
+            parts.append(_cut(inside, start_ns, end_ns))
+        else:
+            edges = _cut(inside.head(1), start_ns, end_ns), _cut(inside.tail(1), start_ns, end_ns)
+            parts += [edges[0], inside.slice(1, inside.height - 2), edges[1]]
+    return pl.concat(parts)
+
+
+def _cut(samples: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    low, high = pl.max_horizontal("start_ns", pl.lit(start_ns)), pl.min_horizontal("end_ns", pl.lit(end_ns))
+    kept = (high - low) / (pl.col("end_ns") - pl.col("start_ns"))
+    bytes_of = (pl.col("rx_wire_bytes") * kept, pl.col("tx_wire_bytes") * kept)
+    return samples.with_columns(low.alias("start_ns"), high.alias("end_ns"), *bytes_of)
 
 
 # Below this, a step's PCIe reading says nothing about the step: 20 ms seen of a second.
@@ -123,7 +132,7 @@ _MIN_COVERAGE = 0.1
 
 def _wire(samples: pl.DataFrame, column: str) -> Floats:
     """Wire bytes a sample; nan where the reading saw too little of the time to speak for it."""
-    values = samples[column].cast(pl.Float64).to_numpy().astype(np.float64)
+    values = samples[column].cast(pl.Float64).to_numpy()
     coverage = samples["coverage"].median() if "coverage" in samples.columns else 0.0
     if coverage is not None and float(coverage) < _MIN_COVERAGE:  # type: ignore[arg-type]
         return np.full(len(values), np.nan)
@@ -133,12 +142,13 @@ def _wire(samples: pl.DataFrame, column: str) -> Floats:
 def _view(info: GpuInfo, samples: pl.DataFrame, segments: pl.DataFrame, sampled: bool) -> GpuView:
     pieces = Pieces.cut(samples, segments)
     seconds = (samples["end_ns"] - samples["start_ns"]).to_numpy() / 1e9
-    sm_active = samples["sm_active"].cast(pl.Float64).to_numpy().astype(np.float64)
-    names = segments["name"].to_numpy()
-    computing = np.isin(names, COMPUTE_PHASES) if len(names) else np.array([], dtype=bool)
-    in_compute = np.where(pieces.segment >= 0, computing[pieces.segment], False) if len(names) else pieces.segment >= 0
-    inferred = np.bincount(pieces.sample, pieces.seconds * in_compute, len(seconds))
+    sm_active = samples["sm_active"].cast(pl.Float64).to_numpy()
+    computing = segments["name"].is_in(COMPUTE_PHASES).to_numpy()
     known = ~np.isnan(sm_active)
+    inferred: Floats = np.zeros(len(seconds))
+    if computing.any() and not known.all():
+        computes = (pieces.segment >= 0) & computing[pieces.segment]
+        inferred = np.asarray(np.bincount(pieces.sample, pieces.seconds * computes, len(seconds)))
     if known.any():
         # A hole in GPM is filled from the phases.
         compute_s = np.where(known, sm_active * seconds, inferred)

@@ -6,21 +6,31 @@ rule that fits. Parts of a sample add up to its lost time, so nothing is lost or
 """
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.pieces import divide
-from gputrace.analysis.segments import COMPUTE_PHASES
+from gputrace.analysis.segments import BETWEEN_HOLDS, COMPUTE_PHASES
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import STALLED_FACTOR, Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.schema import PHASE_NAMES
 from gputrace.trace import Trace
 
 UNEXPLAINED = "unexplained"
+# Where SMs and link are used less than this for long, a row covers so much time: a hundredth of what counts as a copy.
+_STILL_SHARE, _ROW_S = 1e-4, 10.0
 # The thresholds that decide what a second is charged to, where a GPU was sampled; without samples none does.
 CHARGED_BY = ("copy_link_share", "staged_share")
+
+_NAMES = pl.Enum(sorted({*PHASE_NAMES, *BETWEEN_HOLDS, "in_call"}))
+# Which phase of which call, as one number: to join by it takes a third of the time of a join by call and name.
+_OF_PHASE = (
+    pl.col("call").cast(pl.UInt64) * len(_NAMES.categories) + pl.col("name").cast(_NAMES, strict=False).to_physical()
+).alias("of_phase")
 
 
 def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, str]]:
@@ -70,6 +80,8 @@ def _rules(copy_floor: float, line_floor: float | None) -> list[tuple[pl.Expr, s
 def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> pl.DataFrame:
     """The lost seconds of one GPU, piece by piece in order of time, with what the rules look at; no thresholds yet.
 
+    In the middle of a long time in which nothing moves, several pieces are one row.
+
     After: gpu, sample, start_ns, end_ns, call, name, source, line, lost_s and the columns that
     `_rules` names less `copying`.
     """
@@ -85,8 +97,7 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
     lost_s = divide(view.seconds - view.compute_s, pieces.sample, pieces.seconds * idle_share, pieces.seconds)
     usual = pl.col("seconds").filter(~pl.col("bursting")).median().over("name", "mode")
     instances = moved.instances.select(
-        "call",
-        "name",
+        _OF_PHASE,
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
@@ -94,24 +105,27 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         _allocating(trace), on="call", how="left"
     )
     table = (
-        segments.join(instances, on=["call", "name"], how="left", maintain_order="left")
+        segments.with_columns(_OF_PHASE)
+        .join(instances, on="of_phase", how="left", maintain_order="left")
         .join(known, on="call", how="left", maintain_order="left")
-        .join(_lines(trace), on=["call", "name"], how="left", maintain_order="left")
+        .join(_lines(trace), on="of_phase", how="left", maintain_order="left")
         .with_columns(
             pl.when(pl.col("line").is_null()).then("first_source").otherwise("source").alias("source"),
             pl.coalesce("line", "first_line").alias("line"),
         )
         .with_row_index("segment")
         .with_columns(pl.col("segment").cast(pl.Int64))
-        .drop("gpu")
+        .drop("gpu", "of_phase")
     )
+    first = _row_begins(view, signs)
+    last = np.append(first[1:], len(lost_s))[: len(first)] - 1
     rows = pl.DataFrame(
         {
-            "segment": pieces.segment,
-            "sample": pieces.sample,
-            "sample_start": view.samples["start_ns"].to_numpy()[pieces.sample],
-            "sample_end": view.samples["end_ns"].to_numpy()[pieces.sample],
-            "lost_s": lost_s,
+            "segment": pieces.segment[first],
+            "sample": pieces.sample[first],
+            "sample_start": view.samples["start_ns"].to_numpy()[pieces.sample[first]],
+            "sample_end": view.samples["end_ns"].to_numpy()[pieces.sample[last]],
+            "lost_s": np.add.reduceat(lost_s, first) if len(first) else lost_s,
         }
     ).filter(pl.col("lost_s") > 0)
     pieces_of = rows.join(table, on="segment", how="left", maintain_order="left").with_columns(
@@ -122,12 +136,39 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
     return pieces_of.with_columns(*_flags(pieces_of, trace, signs))
 
 
+def _row_begins(view: GpuView, signs: Signs) -> npt.NDArray[np.int64]:
+    """Which pieces begin a row: nearly all. In the middle of a long time in which nothing moves, a row has many."""
+    pieces, start_ns, end_ns = view.pieces, view.samples["start_ns"].to_numpy(), view.samples["end_ns"].to_numpy()
+    count = len(pieces.sample)
+    if not view.sampled or count < 2:
+        return np.arange(count)
+    moved = np.fmax(np.nan_to_num(view.rx_wire), np.nan_to_num(view.tx_wire))
+    floor = _STILL_SHARE * view.limit_wire_bytes_per_s * view.seconds
+    still = ((moved <= floor) & (view.compute_s <= _STILL_SHARE * view.seconds))[pieces.sample]
+    pressed = signs.pressure.covers((start_ns + end_ns) // 2)[pieces.sample]
+    before, after = pieces.sample[:-1], pieces.sample[1:]
+    goes_on = (
+        (still[:-1] & still[1:])
+        & (pieces.segment[:-1] == pieces.segment[1:])
+        & (end_ns[before] == start_ns[after])
+        & (pressed[:-1] == pressed[1:])
+    )
+    run_begins = np.append(0, np.flatnonzero(~goes_on) + 1)
+    length = np.diff(run_begins, append=count)
+    place = np.arange(count) - np.repeat(run_begins, length)
+    in_a_row = max(2, round(_ROW_S / max(float(np.median(view.seconds)), 1e-9)))
+    margin = in_a_row // 2
+    inner = (place >= margin) & (place < np.repeat(length, length) - margin)
+    return np.flatnonzero(~inner | ((place - margin) % in_a_row == 0))
+
+
 def _lines(trace: Trace) -> pl.DataFrame:
-    """call, name, source, line: the log line that tells of a phase; of a wait for a call, the line of its lock."""
-    told = trace.phases.group_by("call", pl.col("name")).agg(pl.col("source", "line").first())
+    """of_phase, source, line: the log line that tells of a phase; of a wait for a call, the line of its lock."""
+    told = trace.phases.select("call", "name", "source", "line")
     waits = told.filter(pl.col("name") == "pre_lock")
     between = [waits.with_columns(pl.lit(name).alias("name")) for name in ("no_work", "pickup", "between_calls")]
-    return pl.concat([told, *between])
+    lines = pl.concat([told, *between]).select(_OF_PHASE, "source", "line")
+    return lines.group_by("of_phase").agg(pl.col("source", "line").first())
 
 
 def _allocating(trace: Trace) -> pl.DataFrame:
@@ -164,7 +205,7 @@ def charge(
     `link_shortfall` is the share of a copy at line rate that the link at its most would have saved: that part of such
     rows is charged to `link-degraded`, in rows of their own.
     """
-    copying = view.copying(thresholds)[lost["sample"].to_numpy()]
+    copying = view.copying(thresholds, lost["sample"].to_numpy())
     copy_floor = thresholds.copy_link_share * view.limit_wire_bytes_per_s / WIRE_PER_PAYLOAD
     cause = pl.lit(UNEXPLAINED)
     for condition, name in reversed(_rules(copy_floor, moved.line_floor(thresholds))):

@@ -192,8 +192,9 @@ def _tried(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thre
     for (name, value), varied in limits.variations().items():
         blame = _blame(measured, varied) if sampled and name in CHARGED_BY else diagnosis.blame
         case = replace(_case(trace, measured, diagnosis.phases, varied, blame), tells=False)
-        lost_s = {total.cause: total.total_s for total in causes(case.blame)}
-        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case)))
+        by_cause = diagnosis.gaps.by_cause if blame is diagnosis.blame else causes(blame)
+        lost_s = {total.cause: total.total_s for total in by_cause}
+        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case, by_cause)))
     return tuple(found)
 
 
@@ -222,12 +223,14 @@ def _window(trace: Trace, spans: Windows) -> Window:
 def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFinding, ...]:
     found = []
     for view, moved in zip(measured.views, measured.moved, strict=True):
-        states, total = view.states(limits), float(view.seconds.sum())
+        total, compute_s = float(view.seconds.sum()), float(view.compute_s.sum())
+        rest, copying = view.seconds - view.compute_s, view.copying(limits)
+        copy_only_s, idle_s = float(rest[copying].sum()), float(rest[~copying].sum())
         held = trace.calls.filter((pl.col("gpu") == view.info.gpu) & pl.col("unlock_ns").is_not_null())
         span = measured.windows.frame.filter(pl.col("gpu") == view.info.gpu)
         window_s = float((span["end_ns"] - span["start_ns"]).sum()) / 1e9
         info = view.info
-        known = view.knows_compute and view.sampled and view.rx_wire.size and states["rx_bytes_per_s"].count() > 0
+        known = view.knows_compute and view.sampled and np.isfinite(view.rx_wire).any()
         found.append(
             GpuFinding(
                 gpu=info.gpu,
@@ -237,9 +240,9 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
                 link_limit_bytes_per_s=info.link_limit_bytes_per_s,
                 line_rate_bytes_per_s=moved.line_rate_bytes_per_s,
                 line_rate_from=moved.line_rate_from,
-                compute_share=float(states["compute_s"].sum()) / total if total and view.knows_compute else None,
-                copy_only_share=float(states["copy_only_s"].sum()) / total if total and known else None,
-                idle_share=float(states["idle_s"].sum()) / total if total and known else None,
+                compute_share=compute_s / total if total and view.knows_compute else None,
+                copy_only_share=copy_only_s / total if total and known else None,
+                idle_share=idle_s / total if total and known else None,
                 mutex_held_share=_union_s(held) / window_s if window_s and held.height else None,
                 rx_payload_bytes=_payload(view.rx_wire, "rx") if known else None,
                 tx_payload_bytes=_payload(view.tx_wire, "tx") if known else None,

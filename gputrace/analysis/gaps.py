@@ -5,6 +5,7 @@ import polars as pl
 
 from gputrace.analysis.diagnosis import CauseTotal, Gap, Gaps
 from gputrace.analysis.thresholds import Thresholds
+from gputrace.ingest.samples import samples_of
 
 MOST_LISTED = 1000
 
@@ -28,17 +29,18 @@ def find_gaps(states: pl.DataFrame, blame: pl.DataFrame, threshold_ms: float, th
     """The gaps of all GPUs over the threshold, with main cause; sums by cause cover every lost second."""
     found: list[Gap] = []
     lost_listed, count = 0.0, 0
-    for (gpu,), own in states.group_by("gpu", maintain_order=True):
+    for gpu in states["gpu"].unique(maintain_order=True).to_list():
+        own = samples_of(states, gpu)
         stretches = [s for s in _stretches(own, thresholds) if (s[1] - s[0]) / 1e6 >= threshold_ms]
         if not stretches:
             continue
-        inside = _within(stretches, own)
+        inside = _within(stretches, own.select("start_ns", "end_ns", "copy_only_s", "idle_s", "rx_bytes_per_s"))
         lost_listed += float((inside["copy_only_s"] + inside["idle_s"]).sum())
         count += len(stretches)
         # Of each GPU no more can be among the longest of all.
         longest = sorted(sorted(range(len(stretches)), key=lambda n: stretches[n][0] - stretches[n][1])[:MOST_LISTED])
         listed = [stretches[n] for n in longest]
-        found.extend(_describe(int(str(gpu)), listed, inside, blame.filter(pl.col("gpu") == gpu)))
+        found.extend(_describe(gpu, listed, inside, blame.filter(pl.col("gpu") == gpu)))
     lost_s = float((states["copy_only_s"] + states["idle_s"]).sum()) if states.height else 0.0
     window_s = float((states["end_ns"] - states["start_ns"]).sum()) / 1e9 if states.height else 0.0
     found.sort(key=lambda gap: -gap.duration_ms)
@@ -82,7 +84,7 @@ def _within(stretches: list[tuple[int, int]], frame: pl.DataFrame) -> pl.DataFra
     middle = ((frame["start_ns"] + frame["end_ns"]) // 2).to_numpy()
     gap = np.searchsorted(starts, middle, side="right") - 1
     inside = (gap >= 0) & (middle < ends[np.maximum(gap, 0)])
-    return frame.with_columns(pl.Series("gap", gap)).filter(pl.Series(inside))
+    return frame.filter(pl.Series(inside)).with_columns(pl.Series("gap", gap[inside]))
 
 
 def _first_of_most(charged: pl.DataFrame, *keys: str) -> dict[int, tuple[object, ...]]:

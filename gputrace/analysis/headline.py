@@ -1,10 +1,9 @@
 """The one sentence: what the GPU did, what it lost most to, and whether that can be said."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import CauseTotal, Diagnosis, HypothesisFinding
-from gputrace.analysis.gaps import causes
 from gputrace.analysis.hypotheses import ALL, Case
 from gputrace.analysis.outlook import remedy_of
 from gputrace.analysis.pipeline.busy import IN_WORDS
@@ -20,9 +19,12 @@ def main_cause(by_cause: Iterable[CauseTotal], hypotheses: Iterable[HypothesisFi
     return first.cause if first is not None and first.cause in supported else None
 
 
-def main_cause_of(case: Case) -> str | None:
-    """The main cause of a case. Only the cause with most lost seconds is judged: no other can be the main one."""
-    first = next(iter(causes(case.blame)), None)
+def main_cause_of(case: Case, by_cause: Sequence[CauseTotal]) -> str | None:
+    """The main cause of a case, whose lost seconds by cause are given, most first.
+
+    Only the cause with most is judged: no other can be the main one.
+    """
+    first = next(iter(by_cause), None)
     named = [hypothesis for hypothesis in ALL if first is not None and hypothesis.id == first.cause]
     return main_cause([first] if first else [], [hypothesis.judge(case) for hypothesis in named])
 

@@ -1,28 +1,24 @@
 """Constant or variable: every kind of phase over the complete calls, what it copied, and what its length goes with."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from scipy.special import stdtr
 
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Driver, PhaseFinding
+from gputrace.analysis.durations import Durations, Floats, durations_of
 from gputrace.analysis.thresholds import (
     MIN_CALLS,
     NEGLIGIBLE_SHARE_OF_HELD,
     VARIABLE_SPREAD_MS,
     VARIABLE_SPREAD_SHARE,
 )
-from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX, PHASE_NAMES
+from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 # A phase in which the SMs are busy more than this copies beside its kernels.
 _MIXED_SM_SHARE = 0.5
@@ -30,25 +26,37 @@ _DRIVER_P_VALUE = 0.01
 
 
 def summarise_phases(
-    trace: Trace,
-    moved: list[Transfers],
-    bursts: pl.DataFrame,
-    regimes: Sequence[pl.Series] = (),
-    with_drivers: bool = True,
+    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame, regimes: Sequence[pl.Series] = ()
 ) -> tuple[PhaseFinding, ...]:
     """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown.
 
-    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them. What a phase's
-    length goes with takes half of the time: `with_drivers` says whether it is wanted.
+    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them.
     """
     complete = trace.calls_in_focus.filter("complete")
-    durations = _durations(trace, complete, regimes)
+    durations = durations_of(trace, complete, regimes)
+    candidates = _Candidates(driver_context(trace, complete, bursts))
+    return _findings(durations, complete, moved, len(regimes), candidates)
+
+
+def summarise_regime(
+    durations: Mapping[str, Durations], complete: pl.DataFrame, moved: list[Transfers]
+) -> tuple[PhaseFinding, ...]:
+    """The phases of one regime, whose durations, complete calls and transfers these are; without drivers."""
+    return _findings(durations, complete, moved, 0, None)
+
+
+def _findings(
+    durations: Mapping[str, Durations],
+    complete: pl.DataFrame,
+    moved: list[Transfers],
+    regimes: int,
+    candidates: "_Candidates | None",
+) -> tuple[PhaseFinding, ...]:
     held = durations.get("mutex_held")
     held_total = float(held.values_ms.sum()) if held else 0.0
-    held_medians = [_median(held.in_regime(number)) if held else 0.0 for number in range(len(regimes))]
+    held_medians = [_median(held.in_regime(number).typical_ms) if held else 0.0 for number in range(regimes)]
     held_median = float(complete["mutex_held_ms"].median() or 0.0)  # type: ignore[arg-type]
     instances = _instances(moved, complete)
-    candidates = _Candidates(driver_context(trace, complete, bursts)) if with_drivers else None
     found = []
     for name, own in durations.items():
         kind, reason = _classify_within(own, held_medians, held_median)
@@ -75,63 +83,6 @@ def summarise_phases(
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class _Durations:
-    """One kind of phase: of each complete call its number, milliseconds, whether it is a warm-up, and its regime.
-
-    `regime` counts from 0, -1: in none.
-    """
-
-    under_mutex: bool
-    call: pl.Series
-    values_ms: Floats
-    warmup: Bools
-    regime: Ints
-
-    @property
-    def typical_ms(self) -> Floats:
-        """Milliseconds of the calls that are no warm-up."""
-        return self.values_ms[~self.warmup]
-
-    def in_regime(self, number: int) -> Floats:
-        """Milliseconds of a regime's calls that are no warm-up."""
-        return self.values_ms[(self.regime == number) & ~self.warmup]
-
-
-def _durations(trace: Trace, complete: pl.DataFrame, regimes: Sequence[pl.Series]) -> dict[str, _Durations]:
-    """The durations of each phase that the log shows, in the order of a call; those of several circuits added up."""
-    regime_of = pl.DataFrame(
-        {"call": pl.concat(list(regimes)), "regime": np.repeat(np.arange(len(regimes)), list(map(len, regimes)))}
-        if regimes
-        else {},
-        schema={"call": pl.UInt32, "regime": pl.Int64},
-    )
-    calls = complete.select("call", "warmup").join(regime_of, on="call", how="left", maintain_order="left")
-    told = trace.phases.select(
-        "call",
-        pl.col("name").cast(pl.Enum(PHASE_NAMES), strict=False),
-        pl.col("duration_ms").fill_null(0),
-        "under_mutex",
-    ).join(calls.with_columns(pl.col("regime").fill_null(-1)), on="call", maintain_order="left")
-    named = {str(key[0]): own for key, own in told.partition_by("name", as_dict=True).items()}
-    found = {}
-    for name in PHASE_NAMES:
-        if name not in named:
-            continue
-        own = named[name]
-        if own["call"].n_unique() < own.height:
-            others = pl.col("under_mutex", "warmup", "regime").first()
-            own = own.group_by("call", maintain_order=True).agg(pl.col("duration_ms").sum(), others)
-        found[name] = _Durations(
-            bool(own["under_mutex"][0]),
-            own["call"],
-            own["duration_ms"].cast(pl.Float64).to_numpy(),
-            own["warmup"].to_numpy(),
-            own["regime"].to_numpy(),
-        )
-    return found
-
-
 def quantile(ordered: Floats, share: float) -> float:
     """As `np.quantile`, of values in order: that takes a hundred times as long, which counts where regimes are many."""
     at = (len(ordered) - 1) * share
@@ -146,7 +97,7 @@ def _median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else 0.0
 
 
-def _classify_within(own: _Durations, held_medians_ms: Sequence[float], held_median_ms: float) -> tuple[str, str]:
+def _classify_within(own: Durations, held_medians_ms: Sequence[float], held_median_ms: float) -> tuple[str, str]:
     """The class over the whole run where there is one regime; else variable if it is so in one of them.
 
     Regimes with too few calls say nothing; where all have, the whole run decides. `held_medians_ms` has the median hold
@@ -157,7 +108,7 @@ def _classify_within(own: _Durations, held_medians_ms: Sequence[float], held_med
         return whole
     medians, classes = [], []
     for number, held_ms in enumerate(held_medians_ms):
-        inside = own.in_regime(number)
+        inside = own.in_regime(number).typical_ms
         kind, reason = classify(inside, held_ms)
         if kind == "variable":
             return kind, f"in regime {number + 1} {reason}"
@@ -305,7 +256,7 @@ class _Candidates:
         return self._ranks[name]
 
 
-def _drivers(own: _Durations, candidates: _Candidates) -> tuple[Driver, ...]:
+def _drivers(own: Durations, candidates: _Candidates) -> tuple[Driver, ...]:
     """Candidates that go with the phase's duration, strongest first: rank correlation, p < 0.01."""
     durations = pl.DataFrame({"call": own.call, "duration_ms": own.values_ms}).filter(~own.warmup)
     context = candidates.of(durations["call"])

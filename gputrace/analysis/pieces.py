@@ -25,21 +25,28 @@ class Pieces:
 
     @classmethod
     def cut(cls, samples: pl.DataFrame, segments: pl.DataFrame) -> "Pieces":
-        """Both frames must be sorted by start_ns and belong to one GPU; segments must not overlap."""
+        """Both frames must be sorted by start_ns and belong to one GPU; segments must not overlap.
+
+        Where samples overlap, time belongs to the later one.
+        """
         s0, s1 = samples["start_ns"].to_numpy(), samples["end_ns"].to_numpy()
         g0, g1 = segments["start_ns"].to_numpy(), segments["end_ns"].to_numpy()
-        edges = np.unique(np.concatenate([s0, s1, g0, g1]))
-        low, high = edges[:-1], edges[1:]
-        middle = low + (high - low) // 2
-        sample = np.searchsorted(s0, middle, side="right") - 1
-        in_sample = (sample >= 0) & (middle < s1[np.maximum(sample, 0)])
-        segment = np.searchsorted(g0, middle, side="right") - 1
-        in_segment = (segment >= 0) & (middle < g1[np.maximum(segment, 0)]) if len(g0) else segment >= 0
-        return cls(
-            ((high - low) / 1e9)[in_sample],
-            sample[in_sample],
-            np.where(in_segment, segment, -1)[in_sample],
-        )
+        s1 = np.minimum(s1, np.append(s0[1:], s1[-1:]))
+        edges = np.unique(np.concatenate([g0, g1]))
+        # Every edge inside of a sample divides it; the pieces are then in order of time.
+        holder = np.searchsorted(s0, edges, side="left") - 1
+        divides = (holder >= 0) & (edges < s1[np.maximum(holder, 0)]) if len(s0) else np.zeros(len(edges), dtype=bool)
+        edges, holder = edges[divides], holder[divides]
+        low, high = np.insert(s0, holder + 1, edges), np.insert(s1, holder, edges)
+        sample = np.repeat(np.arange(len(s0)), 1 + np.bincount(holder, minlength=len(s0)))
+        # A segment's pieces are those from its start on, up to the next one's.
+        first = np.searchsorted(low, g0)
+        segment = np.repeat(np.arange(-1, len(g0)), np.diff(first, prepend=0, append=len(low)))
+        in_segment = (segment >= 0) & (low < g1[segment]) if len(g0) else segment >= 0
+        segment[~in_segment] = -1
+        if (empty := high <= low).any():
+            low, high, sample, segment = (one[~empty] for one in (low, high, sample, segment))
+        return cls((high - low) / 1e9, sample, segment)
 
 
 @dataclass(frozen=True)
@@ -64,18 +71,26 @@ def fit_kinds(
 ) -> Fit:
     """Least squares of `observed[sample] = sum(weights * value[kind])`, 0 <= value <= highest.
 
-    Samples whose observation is nan are left out. Works on the normal equations, so its size is that of the kinds.
+    Pieces are in order of their samples. Samples whose observation is nan are left out. Works on the normal equations,
+    so its size is that of the kinds.
     """
     # A log without a trace has nothing to fit, and these take a fifth of a second to import.
     from scipy.optimize import lsq_linear
     from scipy.sparse import coo_array
 
     seen = ~np.isnan(observed)
-    use = seen[sample] & (kind >= 0)
-    design = coo_array((weights[use], (sample[use], kind[use])), shape=(len(observed), len(kinds))).tocsr()
     target = np.where(seen, observed, 0.0)
-    gram = (design.T @ design).toarray()
-    moment = design.T @ target
+    use = seen[sample] & (kind >= 0)
+    if not use.all():
+        weights, sample, kind = weights[use], sample[use], kind[use]
+    # Of the many samples with one piece nothing but squares comes in: only the others need a matrix.
+    differs = np.diff(sample) != 0
+    several = np.flatnonzero(~(np.append(True, differs) & np.append(differs, True)))
+    crossed = coo_array((weights[several], (sample[several], kind[several])), shape=(len(observed), len(kinds))).tocsr()
+    squares = weights * weights
+    squares[several] = 0.0
+    gram = (crossed.T @ crossed).toarray() + np.diag(np.bincount(kind, squares, len(kinds)))
+    moment = np.bincount(kind, weights * target[sample], len(kinds))
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-30))
     scaled = gram / np.outer(scale, scale) + 1e-9 * np.eye(len(kinds))
     root = np.linalg.cholesky(scaled).T
@@ -83,7 +98,7 @@ def fit_kinds(
     value = lsq_linear(root, right, (0.0, np.maximum(highest * scale, 1e-12))).x / scale
     # What is too small to show in any sample is a zero of the solver.
     value = np.where(value * scale < 1e-9 * np.linalg.norm(target), 0.0, value)
-    residual = target - design @ value
+    residual = target - np.bincount(sample, weights * value[kind], len(observed))
     used = int(seen.sum())
     variance = float(residual[seen] @ residual[seen]) / max(1, used - len(kinds))
     error = np.sqrt(np.diag(np.linalg.inv(scaled)) * variance) / scale
@@ -96,13 +111,11 @@ def divide(total: Floats, sample: Ints, weights: Floats, seconds: Floats) -> Flo
     The parts of a sample add up to its total; nan totals give 0.
     """
     size = len(total)
-    by_weight = np.bincount(sample, weights, size)
-    by_time = np.bincount(sample, seconds, size)
     amount = np.nan_to_num(total)
-    use_time = by_weight[sample] <= 0
-    share = np.where(
-        use_time,
-        seconds / np.maximum(by_time[sample], 1e-30),
-        weights / np.maximum(by_weight[sample], 1e-300),
+    by_weight = np.bincount(sample, weights, size)
+    # What one unit of weight, or where there is none one second, gets of its sample.
+    weighted = by_weight > 0
+    unit = amount / np.where(
+        weighted, np.maximum(by_weight, 1e-300), np.maximum(np.bincount(sample, seconds, size), 1e-30)
     )
-    return amount[sample] * share
+    return np.asarray(unit[sample] * np.where(weighted[sample], weights, seconds))

@@ -36,9 +36,9 @@ _GPU_NAME = re.compile(
 # Notices that say numbers and words of gputrace alone. Of all others the code stays, in words of its own.
 NOTICES_OF_OURS = frozenset(
     {
-        "clock-step", "gpm-lag-assumed", "gpu-map", "gpu-map-unsure", "gpus-inferred", "holds-overlap", "no-overlap",
-        "no-pcie", "not-aligned", "part-unsampled", "pcie-windows", "rate-above-link", "records-damaged",
-        "selection-focus", "sensor-dead", "trace-clock-moved",
+        "clock-step", "gpm-lag-assumed", "gpu-map", "gpu-map-unsure", "gpus-inferred", "holds-overlap", "in-chapters",
+        "jobs-listed", "lines-out-of-time", "no-overlap", "no-pcie", "not-aligned", "part-unsampled", "pcie-windows",
+        "rate-above-link", "records-damaged", "selection-focus", "sensor-dead", "trace-clock-moved",
     }
 )  # fmt: skip
 NOTICE_WORDS = {

@@ -22,6 +22,9 @@ from gputrace.trace import Trace
 # Phases in which kernels run; used where no sampler says what the SMs did.
 COMPUTE_PHASES = ("coset_intt_sync", "msm_invoke", "batch_add", "tail_msm")
 
+# Names of segments in which nobody holds the mutex.
+BETWEEN_HOLDS = ("no_work", "release_abc", "pickup", "pre_lock", "between_calls")
+
 # A streaming MSM first fills its buffers at line rate. Without a kind of its own for that, the fit puts these bytes
 # into the short phase before: measured on an H200, 0.7-0.9 GB in a 33 ms coset_intt_sync that copies nothing.
 HEAD_MS = 25
@@ -132,8 +135,7 @@ def alloc_bursts(trace: Trace) -> pl.DataFrame:
 def build_segments(trace: Trace, bursts: pl.DataFrame) -> pl.DataFrame:
     """All segments of all GPUs, in order; columns as in the module's example."""
     calls = timed_holds(trace)
-    tiles = pl.concat([_inside(trace, calls), _between(trace, calls)]).sort("gpu", "start_ns")
-    tiles = _split_heads(tiles)
+    tiles = _split_heads(pl.concat([_inside(trace, calls), _between(trace, calls)])).sort("gpu", "start_ns")
     tiles = tiles.join(call_modes(trace), on="call", how="left").with_columns(pl.col("mode").fill_null("unknown"))
     return tiles.with_columns(_overlaps(tiles, bursts).alias("bursting"))
 
@@ -144,7 +146,7 @@ def _split_heads(tiles: pl.DataFrame) -> pl.DataFrame:
     cut = pl.min_horizontal("end_ns", pl.col("start_ns") + HEAD_MS * 1_000_000)
     head = whole.filter(streams).with_columns(cut.alias("end_ns"), pl.lit("head").alias("part"))
     body = whole.filter(streams).with_columns(cut.alias("start_ns")).filter(pl.col("end_ns") > pl.col("start_ns"))
-    return pl.concat([whole.filter(~streams), head, body]).sort("gpu", "start_ns")
+    return pl.concat([whole.filter(~streams), head, body])
 
 
 def _overlaps(tiles: pl.DataFrame, bursts: pl.DataFrame) -> pl.Series:

@@ -9,7 +9,7 @@ import gputrace
 from gputrace.cache.content import digest_of
 from gputrace.resources import parsers_dir
 
-_LIBRARIES = ("polars", "numpy", "scipy", "ruptures")
+_LIBRARIES = ("polars", "numpy", "scipy")
 
 
 @cache

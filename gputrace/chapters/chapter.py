@@ -1,11 +1,12 @@
 """One chapter of a long run: what is kept of it once it has been judged. Its frames are let go."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
 
+from gputrace import schema
 from gputrace.analysis.diagnose import examine
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.jobs import job_parts
@@ -60,7 +61,6 @@ class Chapter:
     clock: Clock
     quality: Quality
     gpus: list[GpuInfo]
-    ends: Begins
     has_log: bool
     has_phases: bool
 
@@ -78,13 +78,23 @@ class Judged:
         return outlook(self.trace, self.diagnosis)
 
 
-def judge(trace: Trace, cut: Cut | None, begins: Begins, gap_ms: float) -> Judged:
-    """Judges the calls of `trace` that belong to the chapter; `cut` null: all that it holds, which has no log."""
-    own, ends = (trace, begins) if cut is None else own_part(trace, cut, begins)
-    syntheses = own.syntheses if cut is None else trace.syntheses.filter(_begun_in(cut, own))
-    diagnosis, tried = examine(own, gap_ms)
-    told = own.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
-    spans = windows(own).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
+@dataclass(frozen=True)
+class Own:
+    """What belongs to a chapter, and what the next one begins with. `syntheses` are those begun in it: of others that
+    its calls wait for, `trace` has copies."""
+
+    trace: Trace
+    ends: Begins = field(default_factory=Begins)
+    syntheses: pl.DataFrame = field(default_factory=schema.SYNTHESES.empty)
+
+
+def judge(own: Own, gap_ms: float) -> Judged:
+    """Judges a chapter."""
+    trace = own.trace
+    diagnosis, tried = examine(trace, gap_ms)
+    told = trace.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
+    unlocks = pl.col("unlock_ns")
+    spans = windows(trace).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
     chapter = Chapter(
         diagnosis=replace(
             diagnosis,
@@ -94,28 +104,23 @@ def judge(trace: Trace, cut: Cut | None, begins: Begins, gap_ms: float) -> Judge
             call_bytes=diagnosis.call_bytes.clear(),
         ),
         tried=tried,
-        phases=phase_spreads(own, diagnosis),
-        jobs=job_parts(replace(own, syntheses=syntheses)),
-        unlocks=told.agg(
-            pl.len().alias("calls"),
-            pl.col("unlock_ns").min().alias("first_ns"),
-            pl.col("unlock_ns").max().alias("last_ns"),
-        ),
-        residuals_ms=Spread.of(own.calls.filter("complete")["residual_ms"].to_numpy()),
+        phases=phase_spreads(trace, diagnosis),
+        jobs=job_parts(replace(trace, syntheses=own.syntheses)),
+        unlocks=told.agg(pl.len().alias("calls"), unlocks.min().alias("first_ns"), unlocks.max().alias("last_ns")),
+        residuals_ms=Spread.of(trace.calls.filter("complete")["residual_ms"].to_numpy()),
         windows_s=dict(spans.iter_rows()),
-        marks=own.marks.height,
-        marks_placed=_placed(own),
-        clock=own.clock,
-        quality=own.quality,
-        gpus=own.gpus,
-        ends=ends,
-        has_log=own.marks.height > 0,
-        has_phases=bool(own.phases["under_mutex"].any()),
+        marks=trace.marks.height,
+        marks_placed=_placed(trace),
+        clock=trace.clock,
+        quality=trace.quality,
+        gpus=trace.gpus,
+        has_log=trace.marks.height > 0,
+        has_phases=bool(trace.phases["under_mutex"].any()),
     )
-    return Judged(chapter, own, diagnosis)
+    return Judged(chapter, trace, diagnosis)
 
 
-def own_part(trace: Trace, cut: Cut, begins: Begins) -> tuple[Trace, Begins]:
+def own_part(trace: Trace, cut: Cut, begins: Begins) -> Own:
     """The chapter's own calls with what belongs to them, numbered through; and what the next chapter begins with."""
     calls = trace.calls.with_columns(pl.col("first_line").alias("line"))
     is_own = calls.select(cut.is_own.fill_null(False).alias("own"))["own"]
@@ -145,7 +150,8 @@ def own_part(trace: Trace, cut: Cut, begins: Begins) -> tuple[Trace, Begins]:
         syntheses=part.syntheses.with_columns(restart),
         goes_on_from_ns=goes_on,
     )
-    return own, Begins(begins.calls + len(numbers), given_back)
+    syntheses = trace.syntheses.filter(_begun_in(cut, own))
+    return Own(own, Begins(begins.calls + len(numbers), given_back), syntheses)
 
 
 def _begun_in(cut: Cut, own: Trace) -> pl.Expr:

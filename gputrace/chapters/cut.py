@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from gputrace import schema
-from gputrace.rebuild.sequence import restarts
+from gputrace.rebuild.sequence import restarts_of_log
 
 NO_LINE = int(np.iinfo(np.uint32).max)
 # Lines that hold for everything after them: the time that offsets count from, and the workers' GPUs.
@@ -26,10 +26,10 @@ _STAY = ("engine_start", "worker_started")
 class Size:
     """How long a chapter is: so many marks, or so many seconds if that is less; and how far its surroundings reach.
 
-    200,000 marks are some 8,000 calls. 10,000 marks before are 400 calls: more than the engine has in flight.
+    80,000 marks are some 3,100 calls. 10,000 marks before are 400 calls: more than the engine has in flight.
     """
 
-    marks: int = 200_000
+    marks: int = 80_000
     seconds: float = inf
     marks_before: int = 10_000
     marks_after: int = 5_000
@@ -74,7 +74,7 @@ def cuts(lots: Iterable[pl.DataFrame], size: Size) -> Iterator[Cut]:
             yield Cut(held[:known_to], after_line, last_line, restarted)
             begin = _reach_back(held, own_to, size)
             kept = _staying(held[:begin])
-            restarted += int(restarts(held[: begin + 1])[begin])
+            restarted += int(restarts_of_log(held[: begin + 1])[begin])
             held, own_from, after_line = (
                 pl.concat([kept, held[begin:]], rechunk=True),
                 kept.height + own_to - begin,

@@ -1,9 +1,13 @@
 """Which inputs are too long to be held at once."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
 from gputrace.ingest.inputs import expand
+from gputrace.ingest.layouts.parquet import PARQUET_MAGIC
 from gputrace.ingest.opening import is_packed
 from gputrace.ingest.recordings import recording_at
 
@@ -11,20 +15,56 @@ from gputrace.ingest.recordings import recording_at
 LONG_LOG_BYTES = 200_000_000
 # Logs pack to a tenth and less.
 _PACKED_TO = 10
+LONG_TRACE_ROWS = 4_000_000
 
 
-def long_log(paths: Sequence[str], least_bytes: int = LONG_LOG_BYTES) -> str | None:
-    """The only input, if it is a file of `least_bytes` or more (unpacked) or a pipe, whose length nobody knows."""
-    files = expand(paths)
-    if len(files) != 1 or recording_at(files[0][0]) is not None:
+@dataclass(frozen=True)
+class LongInputs:
+    """One log or one GPU trace in Parquet, or both."""
+
+    log: str | None = None
+    trace: str | None = None
+
+
+def long_inputs(
+    paths: Sequence[str], log_bytes: int = LONG_LOG_BYTES, trace_rows: int = LONG_TRACE_ROWS
+) -> LongInputs | None:
+    """The inputs, if they can be read in chapters and one of them is long, or comes through a pipe; None for others."""
+    files = [path for path, _ in expand(paths)]
+    if any(recording_at(path) is not None for path in files):
         return None
-    path = files[0][0]
-    return path if path == "-" or _is_long(Path(path), least_bytes) else None
+    traces = [path for path in files if _begins(path).startswith(PARQUET_MAGIC)]
+    logs = [path for path in files if path not in traces]
+    if len(traces) > 1 or len(logs) > 1:
+        return None
+    found = LongInputs(next(iter(logs), None), next(iter(traces), None))
+    if found.log == "-":
+        return found if found.trace is None else None
+    is_long = found.log is not None and _is_long(Path(found.log), log_bytes)
+    return found if is_long or (found.trace is not None and _rows(found.trace) >= trace_rows) else None
+
+
+def _begins(path: str) -> bytes:
+    """The first bytes of a file; none of what is no file."""
+    if path == "-" or not Path(path).is_file():
+        return b""
+    try:
+        with Path(path).open("rb") as opened:
+            return opened.read(4)
+    except OSError:
+        return b""
 
 
 def _is_long(file: Path, least_bytes: int) -> bool:
-    if not file.is_file() or file.stat().st_size < least_bytes / _PACKED_TO:
+    if not file.is_file():
         return False
-    with file.open("rb") as opened:
-        packed = is_packed(opened.read(4))
+    packed = is_packed(_begins(str(file)))
     return file.stat().st_size >= (least_bytes / _PACKED_TO if packed else least_bytes)
+
+
+def _rows(parquet: str) -> int:
+    """By the file's own word; a damaged file is somebody else's to complain of."""
+    try:
+        return int(pl.scan_parquet(parquet).select(pl.len()).collect().item())
+    except (pl.exceptions.PolarsError, OSError):
+        return 0

@@ -1,6 +1,6 @@
 """Chapters put together: one diagnosis, and what is known of the run that it is of."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -8,6 +8,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import (
     CallSummary,
     Diagnosis,
+    Gap,
     Gaps,
     GpuFinding,
     HypothesisFinding,
@@ -21,18 +22,43 @@ from gputrace.analysis.jobs import jobs_of
 from gputrace.analysis.outlook import Outlook, with_recoverable
 from gputrace.analysis.stability import Tried, Variation
 from gputrace.chapters.chapter import Chapter
-from gputrace.chapters.phases import joined_phases
+from gputrace.chapters.phases import PhasesOfRun
 from gputrace.chapters.regimes import joined_regimes
 from gputrace.chapters.spread import Spread
 from gputrace.chapters.verdicts import joined_verdicts
 from gputrace.chapters.workers import joined_interleavings
+from gputrace.ingest.log_result import LogResult
+from gputrace.trace import InputInfo, Notice, Quality, Trace
+
+# So many notices of a kind are told in full.
+_MOST_ALIKE = 3
 
 
-def joined_diagnosis(chapters: Sequence[Chapter], ahead: Outlook) -> Diagnosis:
-    """The diagnosis of all chapters; `ahead` is what was foreseen for the last one.
+class Gathered:
+    """Chapters one after the other. What would add up to much is put together at once: values of phases, gaps."""
 
-    `states` and `blame` have a few rows a chapter, `call_bytes` none.
-    """
+    def __init__(self) -> None:
+        self.chapters: list[Chapter] = []
+        self._phases = PhasesOfRun()
+        self._longest: list[Gap] = []
+
+    def add(self, chapter: Chapter) -> None:
+        """Takes one more chapter."""
+        self._phases.add(chapter.phases)
+        gaps = chapter.diagnosis.gaps
+        self._longest = sorted([*self._longest, *gaps.list], key=lambda gap: -gap.duration_ms)[:MOST_LISTED]
+        diagnosis = replace(chapter.diagnosis, gaps=replace(gaps, list=()))
+        self.chapters.append(replace(chapter, phases={}, diagnosis=diagnosis))
+
+    def diagnosis(self, ahead: Outlook) -> Diagnosis:
+        """The diagnosis of all chapters; `ahead` is what was foreseen for the last one.
+
+        `states` and `blame` have a few rows a chapter, `call_bytes` none.
+        """
+        return _diagnosis(self.chapters, self._phases, self._longest, ahead)
+
+
+def _diagnosis(chapters: Sequence[Chapter], phases: PhasesOfRun, gaps: Sequence[Gap], ahead: Outlook) -> Diagnosis:
     own = [chapter.diagnosis for chapter in chapters]
     blame = pl.concat([one.blame for one in own])
     calls = _calls(chapters)
@@ -42,8 +68,8 @@ def joined_diagnosis(chapters: Sequence[Chapter], ahead: Outlook) -> Diagnosis:
         gpus=_gpus(chapters),
         calls=calls,
         jobs=listed_jobs(chapters),
-        phases=joined_phases([chapter.phases for chapter in chapters]),
-        gaps=_gaps([one.gaps for one in own], blame),
+        phases=phases.findings(),
+        gaps=_gaps([one.gaps for one in own], blame, gaps),
         hypotheses=with_recoverable(joined_verdicts(chapters), what_if),
         regimes=joined_regimes([one.regimes for one in own]),
         interleaving=joined_interleavings([one.interleaving for one in own]),
@@ -184,10 +210,9 @@ def listed_jobs(chapters: Sequence[Chapter]) -> tuple[Job, ...]:
     return jobs_of(jobs.sort("start_ns", nulls_last=True, maintain_order=True))
 
 
-def _gaps(own: Sequence[Gaps], blame: pl.DataFrame) -> Gaps:
+def _gaps(own: Sequence[Gaps], blame: pl.DataFrame, longest: Sequence[Gap]) -> Gaps:
     states_s = sum(gaps.total_s / gaps.share_of_window for gaps in own if gaps.total_s and gaps.share_of_window)
     total_s = sum(gaps.total_s or 0.0 for gaps in own)
-    longest = sorted((gap for gaps in own for gap in gaps.list), key=lambda gap: -gap.duration_ms)
     return Gaps(
         threshold_ms=own[0].threshold_ms,
         count=sum(gaps.count for gaps in own),
@@ -195,7 +220,7 @@ def _gaps(own: Sequence[Gaps], blame: pl.DataFrame) -> Gaps:
         below_threshold_s=sum(gaps.below_threshold_s or 0.0 for gaps in own),
         share_of_window=total_s / states_s if states_s else None,
         by_cause=causes(blame),
-        list=tuple(longest[:MOST_LISTED]),
+        list=tuple(longest),
     )
 
 
@@ -221,3 +246,58 @@ def _variations(
         judged = sum(one.main_cause == first for one in leading) * 2 > len(leading) if leading else first in usual
         found.append(replace(own[0], lost_s=ranked, main_cause=first if judged else None).against(chosen))
     return tuple(found)
+
+
+def joined_trace(
+    chapters: Sequence[Chapter],
+    diagnosis: Diagnosis,
+    infos: list[InputInfo],
+    log: LogResult,
+    events: Mapping[str, int],
+) -> Trace:
+    """What is known of the run, without frames; `events` are its records by event."""
+    own = [chapter.quality for chapter in chapters]
+    marks, placed = sum(events.values()), sum(chapter.marks_placed for chapter in chapters)
+    quality = Quality(
+        lines=log.lines,
+        marks=marks,
+        marks_by_event=dict(sorted(events.items())),
+        marks_placed=placed,
+        marks_unplaced=marks - placed,
+        torn_repaired=log.torn_repaired,
+        torn_lost=log.torn_lost,
+        unrecognised_of_known_family=log.unrecognised,
+        samples=sum(info.rows for info in infos if info.kind == "samples"),
+        samples_missing=sum(one.samples_missing for one in own),
+        counter_wraps=sum(one.counter_wraps for one in own),
+        counter_ambiguous=sum(one.counter_ambiguous for one in own),
+    )
+    size = f" of some {diagnosis.calls.count // len(chapters)} calls each" if marks else ""
+    quality.notice(
+        "in-chapters",
+        f"a long run, judged in {len(chapters)} chapters{size}: sums and quantiles are of all of it, verdicts and "
+        "regimes those of the chapters put together, predictions replay the end of the run",
+        len(chapters),
+    )
+    jobs = all_jobs(chapters).height
+    if jobs > len(diagnosis.jobs):
+        quality.notice("jobs-listed", f"of {jobs} jobs the {MOST_LISTED} that took longest are listed", jobs)
+    quality.notices += _together([notice for one in own for notice in one.notices])
+    first = next((chapter for chapter in chapters if chapter.clock.method != "none"), chapters[0])
+    gpus = {gpu.gpu: gpu for chapter in reversed(chapters) for gpu in chapter.gpus}
+    return Trace(inputs=infos, gpus=[gpus[number] for number in sorted(gpus)], clock=first.clock, quality=quality)
+
+
+def _together(notices: Sequence[Notice]) -> list[Notice]:
+    """Equal notices as one, counts added; of a kind whose words differ only the first few in full."""
+    texts: dict[str, dict[str, int]] = {}
+    for notice in notices:
+        of_code = texts.setdefault(notice.code, {})
+        of_code[notice.text] = of_code.get(notice.text, 0) + notice.count
+    found = []
+    for code, counts in texts.items():
+        told = list(counts.items())
+        found += [Notice(code, text, count) for text, count in told[:_MOST_ALIKE]]
+        if rest := told[_MOST_ALIKE:]:
+            found.append(Notice(code, f"the like in {len(rest)} more chapters", sum(count for _, count in rest)))
+    return found

@@ -1,19 +1,20 @@
-"""A run from one log of any length, read once and judged chapter by chapter."""
+"""A run from one log of any length, with or without a GPU trace: read once and judged chapter by chapter."""
 
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from gputrace import schema
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis
-from gputrace.analysis.gaps import MOST_LISTED
-from gputrace.analysis.outlook import Outlook
 from gputrace.cache.runs import Request
-from gputrace.chapters.chapter import Begins, Chapter, Judged, judge
+from gputrace.chapters.chapter import Begins, Judged, Own, judge, own_part
 from gputrace.chapters.cut import Cut, Size, cuts
-from gputrace.chapters.joined import all_jobs, joined_diagnosis
+from gputrace.chapters.inputs import LongInputs
+from gputrace.chapters.joined import Gathered, joined_trace
+from gputrace.chapters.samples import Sampler
+from gputrace.ingest.ahead import ahead
 from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats, bundled_formats
 from gputrace.ingest.inputs import Ingested, Progress, ingest, use_logs
@@ -23,20 +24,20 @@ from gputrace.ingest.marks import marks_of
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.reader import Reader
 from gputrace.ingest.stamps import check_timezone
+from gputrace.ingest.trace_parts import extent_of
 from gputrace.ingest.traces import TraceOptions, recognise
 from gputrace.rebuild.rebuild import rebuild
-from gputrace.trace import InputInfo, Notice, Quality, Trace
+from gputrace.trace import InputInfo, Quality, Trace
 
-# So many notices of a kind are told in full.
-_MOST_ALIKE = 3
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class LongRun:
-    """Inputs that are judged in chapters. `source` is the log, opened."""
+    """A run that is judged in chapters."""
 
     request: Request
-    source: ByteSource
+    inputs: LongInputs
     size: Size = field(default_factory=Size)
 
     def judged(self, gap_ms: float, progress: Progress = lambda _path, _bytes: None) -> tuple[Trace, Diagnosis]:
@@ -46,31 +47,51 @@ class LongRun:
         """
         check_timezone(self.request.timezone)
         formats = bundled_formats()
-        if recognise(self.source.path, self.source, formats, self.request.trace_options or TraceOptions()) is not None:
+        sampler = self._sampler(formats)
+        if self.inputs.trace is not None and sampler is None:
             return self._whole(Reader(), gap_ms, progress)
+        if self.inputs.log is None:
+            assert sampler is not None
+            return _joined(sampler.alone(), gap_ms, LogResult(schema.MARKS.empty()), [sampler.info], Counter())
+        source = ByteSource(self.inputs.log)
+        if recognise(source.path, source, formats, self._options) is not None:
+            return self._whole(_Opened(source), gap_ms, progress)
         log = LogResult(schema.MARKS.empty())
         lots = marks_of(
-            self.source,
+            source,
             log,
             formats,
-            lambda size: progress(self.source.path, size),
+            lambda size: progress(source.path, size),
             lambda lines: wrapper_of(lines, formats),
         )
-        coming = cuts(lots, self.size)
+        size = self.size if sampler is None else replace(self.size, seconds=min(self.size.seconds, sampler.chapter_s))
+        coming = cuts(lots, size)
         first = next(coming)
         if first.is_last:
             log.marks = first.marks
-            return self._whole(_ReadAlready(self.source, log), gap_ms, progress)
-        reading = _Reading(self, formats, log, gap_ms)
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            # A chapter is judged while the next one is read: two are held at a time.
-            at_work, cut = beside.submit(reading.take, first), next(coming, None)
-            del first
-            while cut is not None:
-                at_work.result()
-                at_work, cut = beside.submit(reading.take, cut), next(coming, None)
-            at_work.result()
-        return reading.joined()
+            return self._whole(_Opened(source, log), gap_ms, progress)
+        if sampler is not None and not any(first.marks[name].count() for name in ("log_ns", "arrival_ns")):
+            # Where the log lies in the trace has to be found out, and all of both is needed for that.
+            return self._whole(Reader(), gap_ms, progress)
+        rebuilding = _Rebuilding(self.request, formats, log, InputInfo(source.path, "log", ""), sampler)
+        owns = (rebuilding.own(cut) for cut in ahead(_after(first, coming)))
+        # Reading samples takes as long as judging them does: there, a third chapter is under way.
+        own_ahead = owns if sampler is None else ahead(owns)
+        trace, diagnosis = _joined(own_ahead, gap_ms, log, rebuilding.infos, rebuilding.events)
+        if source.damaged:
+            trace.quality.notice("input-damaged", f"{source.path}: {source.damaged}")
+        return trace, diagnosis
+
+    @property
+    def _options(self) -> TraceOptions:
+        return self.request.trace_options or TraceOptions()
+
+    def _sampler(self, formats: Formats) -> Sampler | None:
+        """The GPU trace, if there is one and it can be read in parts."""
+        path = self.inputs.trace
+        found = None if path is None else recognise(path, ByteSource(path), formats, self._options)
+        extent = None if found is None else extent_of(found)
+        return None if found is None or extent is None else Sampler(found, extent, self.request.gpu_map)
 
     def _whole(self, reader: Reader, gap_ms: float, progress: Progress) -> tuple[Trace, Diagnosis]:
         asked = self.request
@@ -79,103 +100,75 @@ class LongRun:
         return trace, diagnose(trace, gap_ms)
 
 
-class _ReadAlready(Reader):
-    """Gives a log that was read while its length was not known."""
+class _Opened(Reader):
+    """Gives an input that was opened, or a log that was read, while nobody knew how long it is."""
 
-    def __init__(self, source: ByteSource, log: LogResult) -> None:
+    def __init__(self, source: ByteSource, log: LogResult | None = None) -> None:
         self._source, self._log = source, log
 
     def open(self, path: str) -> ByteSource:
         return self._source if path == self._source.path else super().open(path)
 
-    def read_log(self, source: ByteSource, formats: Formats, progress: Progress) -> LogResult:  # type: ignore[override]
-        return self._log if source is self._source else super().read_log(source, formats, progress)  # type: ignore[arg-type]
+    def read_log(self, source: ByteSource, formats: Formats, progress: Callable[[int], None]) -> LogResult:
+        known = self._log if source is self._source else None
+        return super().read_log(source, formats, progress) if known is None else known
 
 
-class _Reading:
-    """The chapters judged so far, and what is counted over them."""
+class _Rebuilding:
+    """Chapters of a log, put together one after the other; what is counted over them."""
 
-    def __init__(self, run: LongRun, formats: Formats, log: LogResult, gap_ms: float) -> None:
-        self._run, self._formats, self._log, self._gap_ms = run, formats, log, gap_ms
-        self._chapters: list[Chapter] = []
+    def __init__(
+        self, request: Request, formats: Formats, log: LogResult, info: InputInfo, sampler: Sampler | None
+    ) -> None:
+        self._request, self._formats, self._log, self._info, self._sampler = request, formats, log, info, sampler
         self._begins = Begins()
-        self._events: Counter[str] = Counter()
-        self._info = InputInfo(run.source.path, "log", "")
-        self._ahead = Outlook()
+        self.events: Counter[str] = Counter()
 
-    def take(self, cut: Cut) -> None:
-        """Judges a chapter."""
-        own = cut.marks.filter(cut.is_own)
-        self._events.update(dict(own["event"].value_counts().iter_rows()))
-        judged = self._judged(cut)
-        self._chapters.append(judged.chapter)
-        self._begins = judged.chapter.ends
-        if cut.is_last:
-            self._ahead = judged.outlook()
+    @property
+    def infos(self) -> list[InputInfo]:
+        """The inputs."""
+        return [self._info] if self._sampler is None else [self._info, self._sampler.info]
 
-    def _judged(self, cut: Cut) -> Judged:
+    def own(self, cut: Cut) -> Own:
+        """What belongs to a chapter."""
+        self.events.update(dict(cut.marks.filter(cut.is_own)["event"].value_counts().iter_rows()))
         info, quality = replace(self._info), Quality()
         log = LogResult(cut.marks, self._log.wrapper)
-        sets, resolution_ns = merge_logs([ReadLog(info, log)], quality, self._formats, self._run.request.timezone)
+        sets, resolution_ns = merge_logs([ReadLog(info, log)], quality, self._formats, self._request.timezone)
         ingested = Ingested(inputs=[info], arrival_resolution_ns=resolution_ns, quality=quality)
         use_logs(ingested, sets)
         self._widen(info)
-        trace = rebuild(ingested, self._run.request.gpu_map)
-        del ingested, sets, log
-        return judge(trace, cut, self._begins, self._gap_ms)
+        own = own_part(rebuild(ingested), cut, self._begins)
+        self._begins = own.ends
+        if self._sampler is not None:
+            self._sampler.put_into(own.trace)
+        return own
 
     def _widen(self, info: InputInfo) -> None:
-        """The log's first and last time."""
+        """The log's first and last time, and what it was wrapped in."""
+        known = self._info
+        known.format, known.rows = self._log.wrapper.name if self._log.wrapper else "plain", self._log.lines
         if info.first_ns is not None and info.last_ns is not None:
-            own = self._info
-            own.first_ns = info.first_ns if own.first_ns is None else min(own.first_ns, info.first_ns)
-            own.last_ns = info.last_ns if own.last_ns is None else max(own.last_ns, info.last_ns)
-
-    def joined(self) -> tuple[Trace, Diagnosis]:
-        """The run."""
-        log, source, chapters = self._log, self._run.source, self._chapters
-        diagnosis = joined_diagnosis(chapters, self._ahead)
-        self._info.format, self._info.rows = log.wrapper.name if log.wrapper else "plain", log.lines
-        marks = sum(self._events.values())
-        placed = sum(chapter.marks_placed for chapter in chapters)
-        quality = Quality(
-            lines=log.lines,
-            marks=marks,
-            marks_by_event=dict(sorted(self._events.items())),
-            marks_placed=placed,
-            marks_unplaced=marks - placed,
-            torn_repaired=log.torn_repaired,
-            torn_lost=log.torn_lost,
-            unrecognised_of_known_family=log.unrecognised,
-        )
-        calls = diagnosis.calls.count
-        quality.notice(
-            "in-chapters",
-            f"a long run, judged in {len(chapters)} chapters of some {calls // len(chapters)} calls each: sums and "
-            "quantiles are of all calls, verdicts and regimes those of the chapters put together, predictions replay "
-            "the end of the run",
-            len(chapters),
-        )
-        jobs = all_jobs(chapters).height
-        if jobs > len(diagnosis.jobs):
-            quality.notice("jobs-listed", f"of {jobs} jobs the {MOST_LISTED} that took longest are listed", jobs)
-        if source.damaged:
-            quality.notice("input-damaged", f"{source.path}: {source.damaged}")
-        quality.notices += _together([notice for chapter in chapters for notice in chapter.quality.notices])
-        first = next((c for c in chapters if c.clock.method != "none"), chapters[0])
-        return Trace(inputs=[self._info], gpus=first.gpus, clock=first.clock, quality=quality), diagnosis
+            known.first_ns = info.first_ns if known.first_ns is None else min(known.first_ns, info.first_ns)
+            known.last_ns = info.last_ns if known.last_ns is None else max(known.last_ns, info.last_ns)
 
 
-def _together(notices: Sequence[Notice]) -> list[Notice]:
-    """Equal notices as one, counts added; of a kind whose words differ only the first few in full."""
-    texts: dict[str, dict[str, int]] = {}
-    for notice in notices:
-        of_code = texts.setdefault(notice.code, {})
-        of_code[notice.text] = of_code.get(notice.text, 0) + notice.count
-    found = []
-    for code, counts in texts.items():
-        told = list(counts.items())
-        found += [Notice(code, text, count) for text, count in told[:_MOST_ALIKE]]
-        if rest := told[_MOST_ALIKE:]:
-            found.append(Notice(code, f"the like in {len(rest)} more chapters", sum(count for _, count in rest)))
-    return found
+def _joined(
+    owns: Iterable[Own], gap_ms: float, log: LogResult, infos: list[InputInfo], events: Counter[str]
+) -> tuple[Trace, Diagnosis]:
+    """The chapters judged and put together; the last one says what is to be expected."""
+    gathered = Gathered()
+    judged: Judged | None = None
+    for own in owns:
+        judged = None
+        judged = judge(own, gap_ms)
+        gathered.add(judged.chapter)
+    assert judged is not None
+    diagnosis = gathered.diagnosis(judged.outlook())
+    return joined_trace(gathered.chapters, diagnosis, infos, log, events), diagnosis
+
+
+def _after(first: Item, coming: Iterator[Item]) -> Iterator[Item]:
+    yield first
+    del first
+    yield from coming

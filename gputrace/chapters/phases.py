@@ -31,6 +31,17 @@ class PhaseSpread:
     rx_bytes: Spread
     sm_share: Spread
 
+    def plus(self, other: "PhaseSpread") -> "PhaseSpread":
+        """Both together, under this one's finding."""
+        return PhaseSpread(
+            self.found,
+            Spread.sum([self.duration_ms, other.duration_ms]),
+            Spread.sum([self.typical_ms, other.typical_ms]),
+            Spread.sum([self.rx_bytes_per_s, other.rx_bytes_per_s]),
+            Spread.sum([self.rx_bytes, other.rx_bytes]),
+            Spread.sum([self.sm_share, other.sm_share]),
+        )
+
 
 def phase_spreads(trace: Trace, diagnosis: Diagnosis) -> dict[str, PhaseSpread]:
     """The kinds of phases of a chapter, by name."""
@@ -65,22 +76,43 @@ def _spread(values: pl.Series) -> Spread:
     return Spread.of(values.drop_nulls().cast(pl.Float64).to_numpy())
 
 
-def joined_phases(chapters: Sequence[dict[str, PhaseSpread]]) -> tuple[PhaseFinding, ...]:
-    """One finding per kind of phase over all chapters, in the order of a call."""
-    of_name = {name: [own[name] for own in chapters if name in own] for name in PHASE_NAMES}
-    held = Spread.sum(one.duration_ms for one in of_name["mutex_held"])
-    held_median = held.quantiles(0.5)[0] if held.count else 0.0
-    return tuple(_joined(own, held.total, held_median) for own in of_name.values() if own)
+@dataclass(frozen=True)
+class _Told:
+    """What one chapter says of a kind of phase: its finding, and the median of its typical calls, ms."""
+
+    found: PhaseFinding
+    typical_median_ms: float
 
 
-def _joined(own: Sequence[PhaseSpread], held_total_ms: float, held_median_ms: float) -> PhaseFinding:
-    first = own[0].found
-    durations = Spread.sum(one.duration_ms for one in own)
+class PhasesOfRun:
+    """Kinds of phases, chapter after chapter: values are added up, of a chapter only what it concludes is kept."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, PhaseSpread] = {}
+        self._told: dict[str, list[_Told]] = {}
+
+    def add(self, chapter: dict[str, PhaseSpread]) -> None:
+        """Takes the kinds of phases of one more chapter."""
+        for name, own in chapter.items():
+            before = self._sums.get(name)
+            self._sums[name] = own if before is None else before.plus(own)
+            self._told.setdefault(name, []).append(_Told(own.found, own.typical_ms.quantiles(0.5)[0]))
+
+    def findings(self) -> tuple[PhaseFinding, ...]:
+        """One finding per kind of phase over all chapters, in the order of a call."""
+        held = self._sums["mutex_held"].duration_ms if "mutex_held" in self._sums else Spread.of(np.empty(0))
+        held_median_ms = held.quantiles(0.5)[0] if held.count else 0.0
+        named = [name for name in PHASE_NAMES if name in self._sums]
+        return tuple(_joined(self._sums[name], self._told[name], held.total, held_median_ms) for name in named)
+
+
+def _joined(sums: PhaseSpread, told: Sequence[_Told], held_total_ms: float, held_median_ms: float) -> PhaseFinding:
+    first, durations = sums.found, sums.duration_ms
     low, middle, high = durations.quantiles(0.05, 0.5, 0.95)
-    kind, reason = _class(own, held_median_ms)
-    rates, sm = Spread.sum(one.rx_bytes_per_s for one in own), Spread.sum(one.sm_share for one in own)
+    kind, reason = _class(sums, told, held_median_ms)
+    rates, sm = sums.rx_bytes_per_s, sums.sm_share
     p10, rate, p90 = rates.quantiles(0.1, 0.5, 0.9)
-    share = durations.total / held_total_ms if held_total_ms and first.under_mutex else None
+    findings = [one.found for one in told]
     return PhaseFinding(
         name=first.name,
         contains_others=first.contains_others,
@@ -94,13 +126,13 @@ def _joined(own: Sequence[PhaseSpread], held_total_ms: float, held_median_ms: fl
         phase_class=kind,
         class_reason=reason,
         under_mutex=first.under_mutex,
-        share_of_mutex_held=share,
+        share_of_mutex_held=durations.total / held_total_ms if held_total_ms and first.under_mutex else None,
         rx_bytes_per_s={"p10": p10, "median": rate, "p90": p90} if rates.count else None,
-        rx_bytes_per_call_median=Spread.sum(one.rx_bytes for one in own).quantiles(0.5)[0] if rates.count else None,
-        rx_method=_most([(one.found.rx_method, one.rx_bytes_per_s.count) for one in own]) if rates.count else None,
+        rx_bytes_per_call_median=sums.rx_bytes.quantiles(0.5)[0] if rates.count else None,
+        rx_method=_most([(one.rx_method, one.count) for one in findings]) if rates.count else None,
         sm_share_median=sm.quantiles(0.5)[0] if sm.count else None,
-        transfer=_most([(one.found.transfer, one.duration_ms.count) for one in own]) or "unknown",
-        drivers=_drivers(own) if kind == "variable" else (),
+        transfer=_most([(one.transfer, one.count) for one in findings]) or "unknown",
+        drivers=_drivers(sums, findings) if kind == "variable" else (),
     )
 
 
@@ -113,21 +145,20 @@ def _most(told: Sequence[tuple[str | None, int]]) -> str | None:
     return votes.most_common(1)[0][0] if votes else None
 
 
-def _class(own: Sequence[PhaseSpread], held_median_ms: float) -> tuple[str, str]:
+def _class(sums: PhaseSpread, told: Sequence[_Told], held_median_ms: float) -> tuple[str, str]:
     """Variable where it is so within chapters that have most of the calls; what only differs from one to the next is
     constant, and the reason says so."""
-    typical = Spread.sum(one.typical_ms for one in own)
-    whole = classify(_thinned(typical), held_median_ms)
-    within = [one for one in own if one.found.phase_class != "insufficient"]
-    kind = _most([(one.found.phase_class, one.duration_ms.count) for one in within])
+    whole = classify(_thinned(sums.typical_ms), held_median_ms)
+    within = [one for one in told if one.found.phase_class != "insufficient"]
+    kind = _most([(one.found.phase_class, one.found.count) for one in within])
     if kind is None or kind == whole[0]:
         return whole
     alike = [one for one in within if one.found.phase_class == kind]
     if kind == "constant" and whole[0] == "variable":
-        medians = [one.typical_ms.quantiles(0.5)[0] for one in alike]
+        medians = [one.typical_median_ms for one in alike]
         return kind, f"constant within chapters (medians {min(medians):.0f} to {max(medians):.0f} ms)"
-    longest = max(alike, key=lambda one: one.duration_ms.count)
-    return kind, f"in {len(alike)} of {len(own)} chapters, as: {longest.found.class_reason}"
+    longest = max(alike, key=lambda one: one.found.count)
+    return kind, f"in {len(alike)} of {len(told)} chapters, as: {longest.found.class_reason}"
 
 
 def _thinned(spread: Spread) -> np.ndarray:
@@ -136,13 +167,13 @@ def _thinned(spread: Spread) -> np.ndarray:
     return np.array(spread.quantiles(*np.linspace(0.0, 1.0, count))) if count else np.empty(0)
 
 
-def _drivers(own: Sequence[PhaseSpread]) -> tuple[Driver, ...]:
+def _drivers(sums: PhaseSpread, findings: Sequence[PhaseFinding]) -> tuple[Driver, ...]:
     """Rank correlations within chapters, averaged over all calls; a chapter that shows none counts as 0."""
-    calls = sum(one.typical_ms.count for one in own)
-    names = sorted({driver.name for one in own for driver in one.found.drivers})
+    calls = sums.typical_ms.count
+    names = sorted({driver.name for one in findings for driver in one.drivers})
     found = []
     for name in names:
-        told = [driver for one in own for driver in one.found.drivers if driver.name == name]
+        told = [driver for one in findings for driver in one.drivers if driver.name == name]
         rank = sum(driver.spearman * driver.n for driver in told) / max(calls, 1)
         found.append(Driver(name, rank, p_value(rank, calls), calls))
     return tuple(sorted(found, key=lambda driver: -abs(driver.spearman)))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gputrace.analysis.diagnosis import Diagnosis
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
+    from gputrace.chapters.inputs import LongInputs
     from gputrace.ingest.traces import TraceOptions
     from gputrace.trace import Trace
 
@@ -77,7 +78,7 @@ def read_run(
 
 
 def read_long(
-    log: str,
+    found: "LongInputs",
     inputs: list[str],
     gap_ms: float,
     timezone: str | None,
@@ -85,7 +86,7 @@ def read_long(
     trace_options: "TraceOptions",
     cache: bool,
 ) -> "tuple[Trace, Diagnosis]":
-    """What is known of a run whose log may be too long to be held, and its diagnosis, with progress on the terminal."""
+    """What is known of a run that may be too long to be held, and its diagnosis, with progress on the terminal."""
     from gputrace.cache.runs import Request, judged
     from gputrace.cache.store import user_store
     from gputrace.progress import reading
@@ -96,9 +97,8 @@ def read_long(
     def judge() -> "tuple[Trace, Diagnosis]":
         # Not loaded where a kept diagnosis is there: it needs the numerical libraries.
         from gputrace.chapters.long_run import LongRun
-        from gputrace.ingest.opening import ByteSource
 
         with reading() as progress:
-            return LongRun(request, ByteSource(log)).judged(gap_ms, progress)
+            return LongRun(request, found).judged(gap_ms, progress)
 
     return judged(request, gap_ms, judge, user_store() if cache else None)

@@ -82,7 +82,7 @@ def report(
     from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
-    from gputrace.chapters.inputs import long_log
+    from gputrace.chapters.inputs import long_inputs
     from gputrace.ingest.traces import TraceOptions
     from gputrace.progress import working
     from gputrace.render.output import Outputs, terminal_renderer
@@ -93,9 +93,9 @@ def report(
     options = TraceOptions.of(trace_start, trace_period, trace_columns, columns, column_map, timezone)
     part = Selection(start, end, last, gpu, worker, job, regime, timezone)
     # What shows single calls, or some of them, needs them all.
-    log = None if outputs.show_calls or redacted or str(part) else long_log(inputs)
-    if log is not None:
-        trace, diagnosis = read_long(log, inputs, gap_ms, timezone, gpu_map, options, cache=not no_cache)
+    found = None if outputs.show_calls or redacted or str(part) else long_inputs(inputs)
+    if found is not None:
+        trace, diagnosis = read_long(found, inputs, gap_ms, timezone, gpu_map, options, cache=not no_cache)
     else:
         run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
         if redacted:

@@ -2,8 +2,8 @@
 
 import polars as pl
 
+from gputrace.ingest.families import needles_of, parse_lines
 from gputrace.ingest.formats import Formats, WrapperFormat
-from gputrace.ingest.marks import needles_of, parse_lines
 from gputrace.ingest.torn import find_torn
 from gputrace.ingest.wrappers import join_parts, raw_pattern, unwrap
 

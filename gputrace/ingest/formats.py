@@ -23,15 +23,26 @@ class EventRule:
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """A family of log records. `needles` are byte strings one of which every line of the family holds."""
+    """A family of log records. `needles` are byte strings one of which every line of the family holds.
+
+    `pattern` takes a line apart in groups: time, level, offset_ms, event, job, body. Where `head` is given, it is the
+    pattern of what stands before the body, which is then the rest of the line; ids and values are looked for in both
+    (a tracing line's spans are in its head).
+    """
 
     name: str
     title: str
     needles: tuple[str, ...]
-    pattern: str
+    pattern: str | None
+    head: str | None
     events: tuple[EventRule, ...]
     ids: dict[str, str | list[str]]
     samples: tuple[dict[str, Any], ...]
+
+    @property
+    def prefix(self) -> str | None:
+        """How every line of the family begins: with its needle, where it has just one."""
+        return self.needles[0] if len(self.needles) == 1 else None
 
 
 WRAPPER_LAYOUTS = ("pattern", "json", "export")
@@ -100,11 +111,14 @@ class Formats:
 
 
 def _load_records(raw: dict[str, Any]) -> RecordFormat:
+    if "head" not in raw and "(?P<body>" not in raw["pattern"]:
+        raise KeyError("head, or the group body in its pattern")
     return RecordFormat(
         name=raw["name"],
         title=raw["title"],
         needles=tuple(raw["needles"]),
-        pattern=raw["pattern"],
+        pattern=raw.get("pattern"),
+        head=raw.get("head"),
         events=tuple(EventRule(**event) for event in raw.get("event", [])),
         ids=raw.get("ids", {}),
         samples=tuple(raw["sample"]),

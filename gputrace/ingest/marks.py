@@ -1,4 +1,4 @@
-"""Log text to marks: finds the lines that matter, takes them apart in columns, counts what it does not know."""
+"""Log text to marks, lot by lot: finds the lines that matter, puts torn ones together, has them taken apart."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -7,31 +7,28 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple, Protocol, Self
 
+import numpy as np
 import polars as pl
 
 from gputrace import schema
-from gputrace.ingest.formats import EventRule, Formats, RecordFormat, WrapperFormat
+from gputrace.ingest.families import needles_of, parse_lines
+from gputrace.ingest.formats import Formats, WrapperFormat
 from gputrace.ingest.log_result import NAMED_LINES, LogResult, Resume, up_to_resume
 from gputrace.ingest.torn import LineAt, find_torn, stitch
 from gputrace.ingest.wrappers import (
     export_to_json,
     join_parts,
     json_twin,
-    literal,
     raw_pattern,
     stream_of,
     unwrap,
-    utc_ns,
 )
 
-_VALUE = r'[A-Za-z_][0-9A-Za-z_]*=(?:"(?:[^"\\]|\\.)*"|\[[^\]]*\]|Some\([^)]*\)|[^\s,{}]*)'
-_WITHOUT_ID_KEYS = ("job_id", "worker_id", "worker", "partition", "snap_partition", "gpu")
 # A torn record is given up when it has not ended within this many lines: the prover writes tens of lines a second.
 _TORN_REACH_LINES = 200
-_PARSED_AT_ONCE = 30_000
+_PARSED_AT_ONCE = 15_000
 SNIFFED_BYTES = 1 << 18
-# No prover runs for longer than three years: a larger offset is damage.
-_MOST_OFFSET_MS = 100_000_000_000
+_NOT_REPAIRED = pl.Series("repaired", [False])
 
 
 class LogSource(Protocol):
@@ -43,121 +40,6 @@ class LogSource(Protocol):
 
 # The wrapper of some lines (line, raw), or that no line among them tells it.
 Detect = Callable[[pl.DataFrame], tuple[WrapperFormat | None, bool]]
-
-
-def _event_expression(rules: tuple[EventRule, ...], body: pl.Expr, level: pl.Expr | None) -> pl.Expr:
-    """The event's name: by how the message begins, else by a key that it has, else by its level; null if by none."""
-    texts = {rule.text: rule.name for rule in rules if rule.text is not None}
-    keys = {rule.key: rule.name for rule in rules if rule.key is not None}
-    levels = {rule.level: rule.name for rule in rules if rule.level is not None}
-    found: list[pl.Expr] = []
-    if texts:
-        # The longest text first: one message may begin like another.
-        longest = sorted(texts, key=len, reverse=True)
-        begun = body.str.extract(f"^({'|'.join(literal(text) for text in longest)})")
-        found.append(begun.replace_strict(texts, default=None, return_dtype=pl.String))
-    if keys:
-        has = body.str.extract(rf"\b({'|'.join(keys)})=")
-        found.append(has.replace_strict(keys, default=None, return_dtype=pl.String))
-    if levels and level is not None:
-        found.append(level.replace_strict(levels, default=None, return_dtype=pl.String))
-    return pl.coalesce(found) if found else pl.lit(None, pl.String)
-
-
-def _number_after(text: pl.Expr, keys: str | list[str]) -> pl.Expr:
-    names = "|".join([keys] if isinstance(keys, str) else keys)
-    return text.str.extract(rf"\b(?:{names})=(?:Some\()?(\d+)").cast(pl.Int32, strict=False)
-
-
-def _job_after(text: pl.Expr, key: str) -> pl.Expr:
-    quoted = text.str.extract(rf'\b{key}="((?:[^"\\]|\\.)*)"').str.replace_all(r"\\(.)", "$1")
-    # A bare id is the caller's text, blanks and brackets included: it ends at the next key or at the span's end.
-    bare = text.str.extract(rf"\b{key}=([^\"].*?)(?: [a-z_]+=|\}}:|$)")
-    return pl.coalesce(quoted, bare)
-
-
-def parse_family(lines: pl.DataFrame, family: RecordFormat) -> pl.DataFrame:
-    """The marks among `lines` that belong to `family`.
-
-    Before: line, text, stream, arrival_ns, repaired. After: the columns of `schema.MARKS` less `source`. A line that
-    fits the family's pattern but no event has a null event.
-    """
-    groups = [part.split(">")[0] for part in family.pattern.split("(?P<")[1:]]
-    parsed = lines.with_columns(pl.col("text").str.extract_groups(family.pattern).alias("_g")).filter(
-        pl.col("_g").struct.field("body").is_not_null()
-    )
-    body = pl.col("_g").struct.field("body")
-    ids_from = body
-    if "span" in groups:
-        ids_from = pl.concat_str(pl.col("_g").struct.field("span").fill_null(""), body)
-    level = pl.col("_g").struct.field("level") if "level" in groups else None
-    event = pl.col("_g").struct.field("event") if "event" in groups else _event_expression(family.events, body, level)
-    offset_ms = pl.lit(None, pl.Int64)
-    if "offset_ms" in groups:
-        offset_ms = pl.col("_g").struct.field("offset_ms").cast(pl.Int64, strict=False)
-        event = pl.when(offset_ms <= _MOST_OFFSET_MS).then(event)
-    job = (
-        pl.col("_g").struct.field("job")
-        if "job" in groups
-        else _job_after(ids_from, str(family.ids["job"]))
-        if "job" in family.ids
-        else pl.lit(None, pl.String)
-    )
-    pair = pl.element().str.splitn("=", 2)
-    pairs = ids_from.str.extract_all(_VALUE).list.eval(
-        pl.struct(
-            pair.struct.field("field_0").alias("key"),
-            pair.struct.field("field_1").str.strip_chars('"').alias("value"),
-        ).filter(~pair.struct.field("field_0").is_in(_WITHOUT_ID_KEYS))
-    )
-    numbers = {
-        name: _number_after(ids_from, family.ids[name]) if name in family.ids else pl.lit(None, pl.Int32)
-        for name in ("worker", "partition", "gpu")
-    }
-    return parsed.select(
-        "line",
-        "stream",
-        pl.lit(family.name).alias("family"),
-        event.alias("event"),
-        (utc_ns(pl.col("_g").struct.field("time")) if "time" in groups else pl.lit(None, pl.Int64)).alias("log_ns"),
-        "arrival_ns",
-        pl.when(offset_ms <= _MOST_OFFSET_MS).then(offset_ms).alias("offset_ms"),
-        job.alias("job"),
-        numbers["worker"].alias("worker"),
-        numbers["partition"].alias("partition"),
-        numbers["gpu"].alias("gpu"),
-        pairs.alias("values"),
-        "repaired",
-    )
-
-
-def needles_of(formats: Formats) -> set[str]:
-    """Texts one of which every line of interest holds."""
-    return {needle for family in formats.records for needle in family.needles}
-
-
-def parse_lines(lines: pl.DataFrame, formats: Formats) -> tuple[pl.DataFrame, list[int]]:
-    """Marks of all families among whole (not torn) lines, and the numbers of lines of a family not understood.
-
-    Before: line, text, stream, arrival_ns, repaired.
-    """
-    found, unknown = [], []
-    for family in formats.records:
-        own = lines.filter(pl.col("text").str.contains_any(list(family.needles)))
-        marks = parse_family(own, family)
-        prefix = family.needles[0]
-        if family.name == "tracing":
-            told = marks["event"].is_not_null()
-            lost = marks.filter(~told).join(own, on="line").filter(pl.col("text").str.contains("(?:GPU|FIN)_TIMING "))
-            unknown.extend(lost["line"].to_list())
-            found.append(marks.filter(told))
-            continue
-        begun = own.filter(pl.col("text").str.starts_with(prefix))
-        unknown.extend(begun.join(marks, on="line", how="anti")["line"].to_list())
-        unknown.extend(marks.filter(pl.col("event").is_null())["line"].to_list())
-        found.append(marks.with_columns(pl.col("event").fill_null("unknown")))
-    # Lots follow one another, so that in order each is all in order.
-    return pl.concat(found).sort("line", maintain_order=True), sorted(unknown)
 
 
 def _decode(chunk: bytes, first_line: int) -> pl.DataFrame:
@@ -216,7 +98,7 @@ def marks_of(
         chunks, wrapper = export_to_json(chunks, wrapper), json_twin(wrapper)
         countable = False
     pattern = raw_pattern(needles_of(formats), wrapper)
-    carried = b""
+    repair, carried = _Repair(wrapper, read), b""
     with _Parser(formats, result) as parser:
         for chunk, last in _with_last(chunks):
             physical = _decode(carried + chunk, read.lines + 1)
@@ -227,7 +109,7 @@ def marks_of(
             if "joined" in frame.columns:
                 wanted = wanted | pl.col("joined").str.contains(pattern).fill_null(False)
             lines = unwrap(frame.filter(wanted), wrapper)
-            torn = find_torn(lines)
+            torn = repair.open_heads(lines)
             carried = b""
             end = int(physical["line"][-1]) if physical.height else read.lines
             first = end + 1
@@ -235,20 +117,18 @@ def marks_of(
                 read.open_end = read.open_end or joined.unfinished is not None
             else:
                 # What may go on in the next chunk is left for then, and all after it.
+                frame = frame.filter(pl.col("line") < (joined.unfinished or first))
                 first = _settled_before(frame, torn, joined.unfinished or first)
             if first <= end:
                 rest = physical.filter(pl.col("line") >= first)
                 carried = "".join(f"{raw}\n" for raw in rest["raw"].to_list()).encode()
-                frame = frame.filter(pl.col("line") < first)
                 lines = lines.filter(pl.col("line") < first)
                 torn = [line for line in torn if line < first]
             read.lines = first - 1
-            whole = lines.with_columns(pl.lit(False).alias("repaired"))
-            if torn:
-                whole = _repair(frame, whole, torn, wrapper, read)
+            whole = repair.repaired(lines, frame, torn)
             if not last and countable:
                 left = _bytes_of_last(chunk, end + 1 - first)
-                if left is not None and not joined.given_up:
+                if left is not None and not joined.given_up and not repair.goes_on:
                     read.resume = Resume(offset - left, read.lines, read.torn_repaired, read.torn_lost)
             parser.take(whole, read)
             yield from parser.ready()
@@ -258,14 +138,15 @@ def marks_of(
 
 def _settled_before(frame: pl.DataFrame, torn: list[int], first: int) -> int:
     """The line before which nothing depends on lines from `first` on: neither a torn record nor a line in parts."""
-    while True:
-        settled = _first_of_cluster([line for line in torn if line < first], first)
-        if "until" in frame.columns:
-            across = frame.filter((pl.col("line") < settled) & (pl.col("until") >= settled))["line"]
-            settled = min([settled, *across.to_list()])
-        if settled == first:
-            return first
-        first = settled
+    reached = frame.height - _TORN_REACH_LINES
+    last_judged = int(frame["line"][reached]) if reached >= 0 else 0
+    first = min((line for line in torn if last_judged < line < first), default=first)
+    while "until" in frame.columns:
+        across = frame.filter((pl.col("line") < first) & (pl.col("until") >= first))["line"]
+        if across.is_empty():
+            break
+        first = int(across[0])
+    return first
 
 
 def _bytes_of_last(chunk: bytes, lines: int) -> int | None:
@@ -323,8 +204,8 @@ class _Parser:
             self._submit(read)
 
     def ready(self) -> Iterator[pl.DataFrame]:
-        """The marks of all lots but the last two: memory is bounded by these."""
-        while len(self._lots) > 2:
+        """The marks of all lots but the last: memory is bounded by two."""
+        while len(self._lots) > 1:
             yield self._next()
 
     def rest(self, read: _Reading) -> Iterator[pl.DataFrame]:
@@ -377,15 +258,6 @@ def _find_wrapper(chunks: Iterator[bytes], detect: Detect, read: _Reading) -> It
     return iter(())
 
 
-def _first_of_cluster(torn: list[int], first: int) -> int:
-    """The first torn line of those that lie close before `first`, each within reach of the next; `first` if none."""
-    for line in reversed(torn):
-        if first - line > _TORN_REACH_LINES:
-            break
-        first = line
-    return first
-
-
 def _with_last(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     """The chunks, and at last, marked, what is behind the last line's end: mostly nothing."""
     for chunk in chunks:
@@ -400,30 +272,59 @@ def _with_last(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     yield b"", True
 
 
-def _repair(
-    frame: pl.DataFrame,
-    whole: pl.DataFrame,
-    torn: list[int],
-    wrapper: WrapperFormat | None,
-    read: _Reading,
-) -> pl.DataFrame:
-    """`whole` with the torn lines replaced by the records and lines that they were made of."""
-    consumed: set[int] = set()
-    restored: list[LineAt] = []
-    for head in torn:
-        if head in consumed:
-            continue
+class _Repair:
+    """Puts torn records together. What one took of lines that are not settled yet is kept until they are."""
+
+    def __init__(self, wrapper: WrapperFormat | None, read: _Reading) -> None:
+        self._wrapper, self._read = wrapper, read
+        self._consumed: set[int] = set()
+        self._restored: list[LineAt] = []
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a record took lines that are still to come."""
+        return bool(self._consumed or self._restored)
+
+    def open_heads(self, lines: pl.DataFrame) -> list[int]:
+        """The lines in which a torn record begins that was not put together yet."""
+        return [line for line in find_torn(lines) if line not in self._consumed]
+
+    def repaired(self, lines: pl.DataFrame, frame: pl.DataFrame, torn: list[int]) -> pl.DataFrame:
+        """`lines`, which are settled, with those that are torn replaced by the records and lines they were made of.
+
+        `frame` has them as they were read (line, raw), and those after them as far as they are known.
+        """
+        whole = lines.insert_column(lines.width, _NOT_REPAIRED.new_from_index(0, lines.height))
+        if torn:
+            self._stitch(torn, frame)
+        if not self.goes_on:
+            return whole
+        settled = self._read.lines
+        pieces = pl.DataFrame(
+            [
+                (p.line, p.text, stream_of(p.stream), p.arrival_ns, p.repaired)
+                for p in self._restored
+                if p.line <= settled
+            ],
+            schema={**whole.schema},
+            orient="row",
+        )
+        kept = whole.filter(~pl.col("line").is_in(list(self._consumed)))
+        self._consumed = {line for line in self._consumed if line > settled}
+        self._restored = [piece for piece in self._restored if piece.line > settled]
+        return pl.concat([kept, pieces])
+
+    def _stitch(self, torn: list[int], frame: pl.DataFrame) -> None:
         # Pieces are looked for among the lines of the same writer: process or service, where the wrapper names it.
-        at = int(frame["line"].search_sorted(head))
-        window = unwrap(frame.slice(at, _TORN_REACH_LINES), wrapper, by_origin=True)
-        outcome = stitch([LineAt(*row) for row in window.iter_rows()])
-        consumed |= outcome.consumed
-        restored.extend(outcome.restored)
-        read.torn_repaired += outcome.repaired
-        read.torn_lost += outcome.lost
-    pieces = pl.DataFrame(
-        [(p.line, p.text, stream_of(p.stream), p.arrival_ns, p.repaired) for p in restored],
-        schema={**whole.schema},
-        orient="row",
-    )
-    return pl.concat([whole.filter(~pl.col("line").is_in(list(consumed))), pieces])
+        lines = pl.Series(torn, dtype=pl.UInt32)
+        heads = frame["line"].search_sorted(lines).to_numpy()
+        within = (heads[:, None] + np.arange(_TORN_REACH_LINES)).ravel()
+        looked_at = unwrap(frame[np.unique(within[within < frame.height])], self._wrapper, by_origin=True)
+        for head, at in zip(torn, looked_at["line"].search_sorted(lines), strict=True):
+            if head in self._consumed:
+                continue
+            outcome = stitch([LineAt(*row) for row in looked_at.slice(at, _TORN_REACH_LINES).iter_rows()])
+            self._consumed |= outcome.consumed
+            self._restored.extend(outcome.restored)
+            self._read.torn_repaired += outcome.repaired
+            self._read.torn_lost += outcome.lost

@@ -3,16 +3,18 @@
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, cast
 
 import zstandard
 
 from gputrace.errors import InputError
+from gputrace.ingest.ahead import ahead
 from gputrace.nearest import near_path
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
+# Pieces this small come from memory that is in use already, which is faster than new pages for every chunk.
+_PIECE_BYTES = 1 << 18
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -83,38 +85,38 @@ class ByteSource:
         return self._head[:size]
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes from the start, in pieces of about 8 MiB that end at a line end where there is one.
+        """The bytes from the start, in pieces of about 4 MiB that end at a line end where there is one.
 
         Of a file the next piece is read while one is used; a pipe may keep its reader waiting, and nobody waits for it
         when the work is broken off.
         """
-        return _ahead(self._chunks()) if self.path != "-" and Path(self.path).is_file() else self._chunks()
+        return ahead(self._chunks()) if self.path != "-" and Path(self.path).is_file() else self._chunks()
 
     def _chunks(self) -> Iterator[bytes]:
-        carry, self._head = self._head, b""
-        self._begun_with = self._begun_with or carry
-        while more := self._read(CHUNK_BYTES):
-            cut = more.rfind(b"\n") + 1
-            if cut:
-                yield b"".join((carry, memoryview(more)[:cut]))
-                carry = more[cut:]
-            else:
-                carry += more
-        if carry:
-            yield carry
+        pieces, self._head = [self._head], b""
+        self._begun_with = self._begun_with or pieces[0]
+        size = len(pieces[0])
+        while more := self._read(min(_PIECE_BYTES, CHUNK_BYTES)):
+            pieces.append(more)
+            size += len(more)
+            if size >= CHUNK_BYTES and (cut := more.rfind(b"\n") + 1):
+                yield _taken(pieces, cut)
+                size = len(pieces[0])
+        if size:
+            yield b"".join(pieces)
 
     def read_all(self) -> bytes:
         """Everything, for inputs that are tables."""
         return b"".join(self.chunks())
 
 
-def _ahead(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, each made in another thread while the one before is used."""
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        coming = pool.submit(next, pieces, None)
-        while (piece := coming.result()) is not None:
-            coming = pool.submit(next, pieces, None)
-            yield piece
+def _taken(pieces: list[bytes], cut: int) -> bytes:
+    """All pieces as one, the last up to `cut`; its rest is left as the only piece."""
+    last = pieces.pop()
+    pieces.append(last[:cut])
+    taken = b"".join(pieces)
+    pieces[:] = [last[cut:]]
+    return taken
 
 
 class _Limited:

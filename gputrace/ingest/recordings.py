@@ -20,7 +20,7 @@ from gputrace.ingest.tables import read_trace
 from gputrace.ingest.time_axis import Readings
 from gputrace.ingest.traces import TraceInput
 from gputrace.sampler.capture import FORMAT, META, RAW
-from gputrace.sampler.compact import packed_path
+from gputrace.sampler.compact import packed_path, typed
 from gputrace.trace import InputInfo, Quality
 
 LOG_WRAPPER = "gputrace-log"
@@ -169,6 +169,27 @@ def read_samples(recording: Recording, formats: Formats) -> TraceInput | None:
         return None
     info = InputInfo(recording.name_of("samples"), "samples", table.name, readings.frame.height)
     return TraceInput(info, ByteSource(os.devnull), table, False, readings=readings)
+
+
+def unread_samples(recording: Recording, formats: Formats) -> TraceInput | None:
+    """The GPUs' rows of all segments as one trace, to be read in parts (`trace_parts`); None where there are none."""
+    table = _table(formats, "gputrace-samples")
+    segments = []
+    for path in recording.segments["samples"]:
+        if (source := _open(path)) is None:
+            continue
+        # As where all is read at once, one without a row yet is passed over.
+        with contextlib.suppress(InputError), parquet.parquet_errors(source.path):
+            rows = _rows(source)
+            if isinstance(rows, bytes):
+                rows = typed("samples", rows[: rows.rfind(b"\n") + 1]).lazy()
+            rows.collect_schema()
+            segments.append(rows)
+    if not segments:
+        return None
+    info = InputInfo(recording.name_of("samples"), "samples", table.name)
+    together = pl.concat(segments, how="diagonal_relaxed")
+    return TraceInput(info, ByteSource(os.devnull), table, False, data=together)
 
 
 def read_host(recording: Recording, formats: Formats, quality: Quality) -> tuple[InputInfo, pl.DataFrame] | None:

@@ -25,6 +25,7 @@ import polars as pl
 from gputrace import schema
 from gputrace.ingest import gpm
 from gputrace.ingest.clock_steps import in_clock_order
+from gputrace.ingest.constants import with_constants
 from gputrace.ingest.gpm import COUNTER_MODULUS, GPM_PER_COUNTER, LIMIT_TOLERANCE, MOST_APART_NS, column
 from gputrace.sampler import link
 from gputrace.trace import GpuInfo, Quality
@@ -125,6 +126,15 @@ def to_samples(readings: pl.DataFrame, names: dict[int, str], quality: Quality, 
     return Sampled(pl.concat(frames), host, gpus, float(np.median(cadences)))
 
 
+def samples_of(samples: pl.DataFrame, gpu: int) -> pl.DataFrame:
+    """A GPU's samples (or states) in order of time; where they stand together, as they mostly do, nothing is copied."""
+    own = (samples["gpu"] == gpu).fill_null(False)
+    first, count = own.arg_max() or 0, int(own.sum())
+    together = own.slice(first, count).all()
+    found = samples.slice(first, count) if together else samples.filter(own)
+    return found if found["start_ns"].is_sorted() else found.sort("start_ns")
+
+
 def _without_repeats(rows: pl.DataFrame) -> pl.DataFrame:
     """Of rows in order of time that share one, the first."""
     repeats = (rows["time_ns"].diff() == 0).fill_null(False)
@@ -171,7 +181,7 @@ def _one_gpu(
     kept = (end_ns > start_ns) & ~holes
     if part is not None:
         kept &= part.overlaps(start_ns, end_ns)
-    frame = _with_constants(frame if kept.all() else frame.filter(pl.Series(kept)))
+    frame = with_constants(frame if kept.all() else frame.filter(pl.Series(kept)))
     utilised = any(reading.name == "gpu_util" for reading in as_read)
     sm_source = _sm_source(rows) if sm is not None else "utilization.gpu" if utilised else None
     info = GpuInfo(gpu, name, known.link_gen, known.link_width, limit, pcie.source, sm_source)
@@ -183,20 +193,6 @@ def _as_read(rows: pl.DataFrame, pcie: "_Pcie") -> list[pl.Series]:
     found = [rows[name] for name in _AS_READ if name in rows.columns and rows[name].null_count() < rows.height]
     read = None if pcie.read is None else pl.Series(pcie.read)
     return [(values if read is None else values.filter(read)).slice(1) for values in found]
-
-
-def _with_constants(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same frame; a column that has one whole number, whose sums are exact, in all rows is held once."""
-
-    def constant(values: pl.Series) -> bool:
-        # Most columns are told by their ends.
-        if not len(values) or values.null_count() or values[0] != values[-1] or not float(values[0]).is_integer():
-            return False
-        return bool(values.min() == values.max())
-
-    return frame.with_columns(
-        pl.lit(values[0], values.dtype).alias(values.name) for values in frame if constant(values)
-    )
 
 
 def _holes(rows: pl.DataFrame, pcie: "_Pcie") -> npt.NDArray[np.bool_]:

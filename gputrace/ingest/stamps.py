@@ -25,7 +25,14 @@ _MIN_FOR_BATCHED = 10
 
 
 def stamp_ns(text: pl.Expr, form: str) -> pl.Expr:
-    """A stamp as it stands, in nanoseconds; null where it is none. See `wrappers.unwrap` for what may be missing."""
+    """A stamp as it stands, in nanoseconds; null where it is none. See `wrappers.unwrap` for what may be missing.
+
+    `form` is one of `formats.TIME_FORMS`, or utc: 'YYYY-MM-DDThh:mm:ss.dddZ', which is known to look so.
+    """
+    if form == "utc":
+        return _whole_ns(text.str.slice(0, 19), "%Y-%m-%dT%H:%M:%S") + _part_ns(
+            text.str.slice(20).str.strip_suffix("Z")
+        )
     if form in ("rfc3339", "local"):
         parts = text.str.extract_groups(
             r"^(?P<date>\d{4}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d+))?"

@@ -12,6 +12,7 @@ import polars as pl
 
 from gputrace.errors import InputError
 from gputrace.ingest import trace_times
+from gputrace.ingest.constants import with_constants
 from gputrace.ingest.formats import TableColumn, TableFormat
 from gputrace.ingest.layouts import delimited, dmon, nsight, nvtop, parquet, prometheus
 from gputrace.ingest.layouts.grid import TIME_NS, Grid
@@ -180,7 +181,7 @@ def read_trace(
             ("rows-repeated", f"{path}: {repeated} rows repeat a time of the same GPU; the first was taken")
         )
     first = ["time_ns", *(name for name in readings.frame.columns if name != "time_ns")]
-    readings.frame = readings.frame.select(first)
+    readings.frame = with_constants(readings.frame.select(first))
     return readings
 
 

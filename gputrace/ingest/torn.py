@@ -53,9 +53,11 @@ def find_torn(lines: pl.DataFrame) -> list[int]:
     text = pl.col("text")
     begun = lines.filter(text.str.contains(_HEAD, literal=True))
     whole = text.str.starts_with(_HEAD) & text.str.contains(rf"^{_COMPLETE.pattern}$") & ~text.str.contains(_FOREIGN)
+    suspect = begun.filter(~whole)
+    if suspect.is_empty():
+        return []
     # Another program may quote the word; a tracing line that carries it is whole.
-    foreign = text.str.contains(rf"^(?:{_FOREIGN})")
-    return begun.filter(~whole & ~foreign)["line"].to_list()
+    return suspect.filter(~text.str.contains(rf"^(?:{_FOREIGN})"))["line"].to_list()
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -67,7 +67,7 @@ def unwrap(lines: pl.DataFrame, wrapper: WrapperFormat | None, by_origin: bool =
     """
     if wrapper is None:
         nothing = pl.lit(None, pl.Int64).alias("arrival_ns")
-        return lines.select("line", visible(lines["raw"]).alias("text"), _NOTHING.alias("stream"), nothing)
+        return _visible(lines.select("line", pl.col("raw").alias("text"), _NOTHING.alias("stream"), nothing))
     fields = _fields(wrapper)
     stream = fields[_STREAM]
     if by_origin:
@@ -82,7 +82,7 @@ def unwrap(lines: pl.DataFrame, wrapper: WrapperFormat | None, by_origin: bool =
     )
     if wrapper.layout == "json":
         inner = _bytes_to_text(inner, lines["raw"], wrapper.text_key or "")
-    return inner.with_columns(visible(inner["text"]))
+    return _visible(inner)
 
 
 def stream_of(writer: str | None) -> str | None:
@@ -90,12 +90,16 @@ def stream_of(writer: str | None) -> str | None:
     return (writer or "").split(_BETWEEN)[0] or None
 
 
-def visible(text: pl.Series) -> pl.Series:
-    """Text as a terminal would leave it: without colours, and only what follows the last bare carriage return."""
-    text = text.str.replace_all(ANSI_COLOUR, "")
-    if text.str.contains("\r", literal=True).any():
-        text = text.str.strip_chars_end("\r").str.extract(r"([^\r]*)$")
-    return text
+def _visible(lines: pl.DataFrame) -> pl.DataFrame:
+    """Lines with `text` as a terminal would leave it: without colours, only what follows the last bare carriage return.
+
+    All texts are copied: they do not hold on to the chunk that they were found in.
+    """
+    text, returns = pl.col("text"), pl.col("text").str.contains("\r", literal=True).any()
+    plain = lines.with_columns(text.str.replace_all(ANSI_COLOUR, ""), returns.alias("returns"))
+    if plain.height and plain.item(0, "returns"):
+        plain = plain.with_columns(text.str.strip_chars_end("\r").str.extract(r"([^\r]*)$"))
+    return plain.drop("returns")
 
 
 def _bytes_to_text(inner: pl.DataFrame, raw: pl.Series, key: str) -> pl.DataFrame:

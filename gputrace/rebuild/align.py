@@ -20,6 +20,8 @@ MIN_MARGIN = 0.1
 _SAME_S = 1.0
 # Nine days: longer is a damaged time, and would take all memory.
 _MOST_STEPS = 1 << 24
+# An hour of calls tells GPUs apart.
+_COMPARED_NS = 3_600_000_000_000
 _STREAM = ("msm_invoke", "batch_add")
 _COMPUTE = ("coset_intt_sync", "msm_invoke")
 
@@ -100,11 +102,20 @@ def _seen(samples: pl.DataFrame, grid: _Grid) -> tuple[Floats, Floats | None]:
 
 
 def agreement(phases: pl.DataFrame, samples: pl.DataFrame) -> float:
-    """Correlation of what phases predict with what samples show, both on one clock; 0 where they do not overlap."""
+    """Correlation of what phases predict with what samples show, both on one clock; 0 where they do not overlap.
+
+    Of a long run the first hour is compared that has both. `samples` are in order of time.
+    """
     timed = phases.drop_nulls(["start_ns", "end_ns"])
     if timed.is_empty() or samples.is_empty() or not samples["rx_wire_bytes"].count():
         return 0.0
     window = _Grid.over(timed)
+    if window.steps * _STEP_S * 1e9 > _COMPARED_NS:
+        timed = timed.filter(pl.col("start_ns") >= samples["start_ns"][0])
+        timed = timed.filter(pl.col("start_ns") < pl.col("start_ns").min() + _COMPARED_NS)
+        if timed.is_empty():
+            return 0.0
+        window = _Grid.over(timed)
     if window.steps > _MOST_STEPS:
         return 0.0
     end_ns = window.begin_ns + int(window.steps * _STEP_S * 1e9)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gputrace.rebuild.columns import ints
+from gputrace.rebuild.pairing import nth_keys, places
 from gputrace.rebuild.sequence import Sequence
 from gputrace.trace import Clock
 
@@ -39,34 +41,43 @@ class Epoch:
         return np.asarray(np.trunc(self.epoch_ns + offsets_ms * 1e6 * (1.0 + self.drift)))
 
 
+def written_ns(marks: pl.DataFrame, epochs: dict[int, Epoch]) -> pl.Series:
+    """When TIMELINE marks (restart, offset_ms) were written; without an epoch, times count from the engine's start."""
+    restart, offset_ms = ints(marks["restart"]), ints(marks["offset_ms"])
+    at_ns = np.zeros(len(restart))
+    for run in np.unique(restart):
+        own = restart == run
+        at_ns[own] = epochs.get(int(run), Epoch(0.0, 0.0)).all_to_ns(offset_ms[own])
+    return pl.Series(at_ns).cast(pl.Int64)
+
+
 # Earlier TIMELINE event, tracing event, later TIMELINE event, and what ties the three.
 _PAIRS = (
-    ("SYNTH_END", "pushed_to_queue", "GPU_QUEUE", ("job", "partition")),
-    ("GPU_PICKUP", "hot_path", "GPU_START", ("job", "partition", "worker")),
+    ("SYNTH_END", "pushed_to_queue", "GPU_QUEUE", ("job_number", "partition")),
+    ("GPU_PICKUP", "hot_path", "GPU_START", ("job_number", "partition", "worker")),
 )
-
-
-def _timed(sequence: Sequence, event: str, keys: tuple[str, ...], *columns: str) -> pl.DataFrame:
-    """Marks of an event: keys, columns, and which of those with the same keys each is."""
-    marks = sequence.of(event, columns=(*keys, *columns))
-    return marks.with_columns(pl.int_range(pl.len()).over(list(keys)).alias("nth"))
 
 
 def epoch_bounds(sequence: Sequence) -> pl.DataFrame:
     """Bounds on the epoch: restart, offset_ms, low_ns, high_ns, one row a pair."""
     parts = []
     for earlier, tracing, later, keys in _PAIRS:
-        by = [*keys, "nth"]
-        before = _timed(sequence, earlier, keys, "restart", "offset_ms").rename({"offset_ms": "from_ms"})
-        after = _timed(sequence, later, keys, "offset_ms").rename({"offset_ms": "to_ms"})
-        spoken = _timed(sequence, tracing, keys, "log_ns")
-        tied = spoken.join(before, on=by, nulls_equal=True).join(after, on=by, nulls_equal=True)
+        before = sequence.of(earlier, columns=(*keys, "restart", "offset_ms"))
+        spoken = sequence.of(tracing, columns=(*keys, "log_ns"))
+        after = sequence.of(later, columns=(*keys, "offset_ms"))
+        own, *others = nth_keys(spoken.select(keys), before.select(keys), after.select(keys))
+        first, last = (places(other, own) for other in others)
+        tied = (first >= 0) & (last >= 0)
+        log_ns = spoken["log_ns"].filter(tied)
+        from_ms, to_ms = before["offset_ms"][first[tied]], after["offset_ms"][last[tied]]
         parts.append(
-            tied.select(
-                "restart",
-                pl.col("from_ms").alias("offset_ms"),
-                (pl.col("log_ns") - (pl.col("to_ms") + 1) * 1_000_000).alias("low_ns"),
-                (pl.col("log_ns") - pl.col("from_ms") * 1_000_000).alias("high_ns"),
+            pl.DataFrame(
+                {
+                    "restart": before["restart"][first[tied]],
+                    "offset_ms": from_ms,
+                    "low_ns": log_ns - (to_ms + 1) * 1_000_000,
+                    "high_ns": log_ns - from_ms * 1_000_000,
+                }
             )
         )
     return pl.concat(parts)
@@ -79,7 +90,7 @@ def fit_epochs(sequence: Sequence) -> dict[int, Epoch]:
         epochs[int(str(restart))] = _fit(pairs)
     for restart, epoch in _epochs_by_arrival(sequence).items():
         epochs.setdefault(restart, epoch)
-    anchors = sequence.of("engine_start").select("restart", "log_ns").iter_rows()
+    anchors = sequence.of("engine_start", columns=("restart", "log_ns")).iter_rows()
     for restart, log_ns in anchors:
         # Printed one statement after the epoch is taken.
         epochs.setdefault(int(restart), Epoch(float(log_ns), 1.0))
@@ -130,13 +141,13 @@ def _slope(x: np.ndarray, y: np.ndarray) -> float:
     """
     first, second = np.triu_indices(len(x), 1)
     apart = x[second] != x[first]
-    slopes = np.sort((y[second] - y[first])[apart] / (x[second] - x[first])[apart])
+    slopes = (y[second] - y[first])[apart] / (x[second] - x[first])[apart]
     if not len(slopes):
         return 0.0
     n = len(x)
     reach = 1.96 * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low = slopes[max(0, int((len(slopes) - reach) / 2))]
-    high = slopes[min(len(slopes) - 1, int((len(slopes) + reach) / 2))]
+    ends = max(0, int((len(slopes) - reach) / 2)), min(len(slopes) - 1, int((len(slopes) + reach) / 2))
+    low, high = np.partition(slopes, ends)[list(ends)]
     return float(np.median(slopes)) if low > 0 or high < 0 else 0.0
 
 

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gputrace.rebuild.blocks import NTT_H_PARTS, Block
-
-Floats = npt.NDArray[np.float64]
+from gputrace.rebuild.blocks import NTT_H_PARTS, Blocks
+from gputrace.rebuild.columns import Floats, first_known
 
 STEP_S = 0.02
 # The placement must explain this share of the trace's variance, and this much more than the best one elsewhere.
@@ -47,19 +46,41 @@ class Placement:
         return self.explained >= MIN_EXPLAINED and self.margin >= MIN_MARGIN
 
 
-def place(blocks: list[Block], samples: pl.DataFrame) -> Placement | None:
-    """Places the blocks of one GPU on its samples; None where there is too little to compare."""
-    usable = [block for block in blocks if block.held_ms is not None]
-    if len(usable) < 3 or len(usable) != len(blocks) or samples.height < 50 or not samples["rx_wire_bytes"].count():
+@dataclass(frozen=True)
+class Hold:
+    """One hold of the mutex as the log tells it: how long, of what (phases and ms, in order), after a wait or not."""
+
+    held_ms: float
+    spans: list[tuple[str, float]]
+    waited: bool
+
+
+def holds_of(blocks: Blocks) -> list[Hold]:
+    """The holds of all blocks whose length is known."""
+    parts_ms = {part: blocks.circuit_ms(part) for part in NTT_H_PARTS}
+    sum_ms = np.sum(list(parts_ms.values()), axis=0)
+    columns = {"rest": np.maximum(0.0, first_known(blocks.figure("ntt_msm_h_ms"), sum_ms) - sum_ms)}
+    columns |= {part: np.maximum(0.0, ms) for part, ms in parts_ms.items()}
+    columns |= {name: np.nan_to_num(blocks.figure(f"{name}_ms")) for name in ("barrier_wait", "batch_add", "tail_msm")}
+    return [
+        Hold(float(blocks.held_ms[number]), [(name, float(ms[number])) for name, ms in columns.items()], bool(waited))
+        for number, waited in enumerate(blocks.waited)
+        if not np.isnan(blocks.held_ms[number])
+    ]
+
+
+def place(holds: list[Hold], samples: pl.DataFrame) -> Placement | None:
+    """Places the holds of one GPU on its samples; None where there is too little to compare."""
+    if len(holds) < 3 or samples.height < 50 or not samples["rx_wire_bytes"].count():
         return None
     begin, end = int(samples["start_ns"].min()), int(samples["end_ns"].max())  # type: ignore[arg-type]
     steps = int((end - begin) / 1e9 / STEP_S)
     seen = _observe(samples, begin, steps)
-    templates = [_phase_of_step(block) for block in usable]
+    templates = [_phase_of_step(hold) for hold in holds]
     length = [len(template) for template in templates]
-    if sum(length) > steps or steps * len(usable) > _MOST_CELLS:
+    if sum(length) > steps or steps * len(holds) > _MOST_CELLS:
         return None
-    rigid = [False] + [block.ms.get("mutex_wait_ms", 0) > 1 for block in usable[1:]]
+    rigid = [False] + [hold.waited for hold in holds[1:]]
     levels = np.array([[_FIRST_RX.get(name, 0.0), _FIRST_SM.get(name, 0.0)] for name in _PHASES])
     levels /= np.maximum(seen.std(axis=0), 1e-9) / np.maximum(np.quantile(seen, 0.98, axis=0), 1e-9)
     scaled = seen / np.maximum(seen.std(axis=0), 1e-9)
@@ -68,7 +89,7 @@ def place(blocks: list[Block], samples: pl.DataFrame) -> Placement | None:
         solved = _solve(scaled, templates, levels, rigid)
         levels = _learn(scaled, templates, solved.at, levels)
     assert solved is not None
-    lock_ns = _refined(solved.at, usable, rigid, begin)
+    lock_ns = _refined(solved.at, holds, rigid, begin)
     return Placement(lock_ns, solved.explained, solved.margin, 0.1)
 
 
@@ -82,18 +103,12 @@ def _observe(samples: pl.DataFrame, begin_ns: int, steps: int) -> Floats:
     return np.column_stack([np.sqrt(rate[at]), busy[at]])
 
 
-def _phase_of_step(block: Block) -> npt.NDArray[np.int64]:
+def _phase_of_step(hold: Hold) -> npt.NDArray[np.int64]:
     """Which phase (index in _PHASES) each step of a hold is in."""
-    spans: list[tuple[str, float]] = []
-    parts = {part: sum(circuit.get(part, 0) for circuit in block.circuits) for part in NTT_H_PARTS}
-    before = max(0, block.ms.get("ntt_msm_h_ms", sum(parts.values())) - sum(parts.values()))
-    spans.append(("rest", before))
-    spans += [(part, max(0, ms)) for part, ms in parts.items()]
-    spans += [(name, block.ms.get(f"{name}_ms", 0)) for name in ("barrier_wait", "batch_add", "tail_msm")]
-    edges = np.cumsum([ms for _, ms in spans]) / 1e3
-    steps = max(1, round((block.held_ms or 0) / 1e3 / STEP_S))
+    edges = np.cumsum([ms for _, ms in hold.spans]) / 1e3
+    steps = max(1, round(hold.held_ms / 1e3 / STEP_S))
     middle = (np.arange(steps) + 0.5) * STEP_S
-    names = [name for name, _ in spans] + ["rest"]
+    names = [name for name, _ in hold.spans] + ["rest"]
     return np.array([_PHASES.index(names[i]) for i in np.searchsorted(edges, middle, side="right")], dtype=np.int64)
 
 
@@ -210,7 +225,7 @@ def _learn(seen: Floats, templates: list[npt.NDArray[np.int64]], at: list[int], 
     return learnt
 
 
-def _refined(at: list[int], blocks: list[Block], rigid: list[bool], begin_ns: int) -> list[int]:
+def _refined(at: list[int], holds: list[Hold], rigid: list[bool], begin_ns: int) -> list[int]:
     """Lock times, ns: holds that follow one another without a gap share the error of the grid."""
     lock_ns: list[int] = []
     start = 0
@@ -218,7 +233,7 @@ def _refined(at: list[int], blocks: list[Block], rigid: list[bool], begin_ns: in
         stop = start + 1
         while stop < len(at) and rigid[stop]:
             stop += 1
-        offsets = np.concatenate([[0.0], np.cumsum([(block.held_ms or 0) + 0.5 for block in blocks[start : stop - 1]])])
+        offsets = np.concatenate([[0.0], np.cumsum([hold.held_ms + 0.5 for hold in holds[start : stop - 1]])])
         placed = np.array(at[start:stop]) * STEP_S * 1e3
         origin_ms = float(np.median(placed - offsets))
         lock_ns += [begin_ns + int((origin_ms + offset) * 1e6) for offset in offsets]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gputrace.rebuild.matching import Bools, overlapping, rarity
+from gputrace.rebuild.columns import Floats, Ints
+from gputrace.rebuild.rivals import Bools, overlapping, rarity
 from gputrace.rebuild.sequence import FIGURES_OF
-from gputrace.rebuild.timebounds import JITTER_MS, Floats, Ints, TimeBounds
+from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 
 if TYPE_CHECKING:
     from gputrace.rebuild.blocks import MutexLine

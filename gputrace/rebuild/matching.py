@@ -1,100 +1,129 @@
-"""Which of many things belong together: pairs whose intervals overlap, and the likeliest choice among rivals."""
+"""Which floating lines belong to which call: the cheapest one-to-one matching of the two."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gputrace.rebuild.timebounds import Floats, Ints
+from gputrace.rebuild.columns import Floats, Ints
 
-Bools = npt.NDArray[np.bool_]
-
-# A row is worth this less what makes it odd, nats: no choice between rivals is worth leaving an item out.
-PLACED = 1000.0
-# So often a value may occur, or not, by chance.
-_CHANCE = 3.0
-# So many rival rows are weighed in one call of the solver: one by one its start would cost more than its work.
-_WEIGHED_AT_ONCE = 300
-# What was found after so many branches is taken: rows of this kind need none, as a rule.
-_MOST_BRANCHES = 1000
+# What a call without a line costs, ms: more than any disagreement that a right choice was seen to have.
+_WITHOUT_MS = 200.0
 
 
-def ranges(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """All whole numbers in [first, last) of each row: the row and the number."""
-    counts = np.maximum(last - first, 0)
-    rows = np.repeat(np.arange(len(counts)), counts)
-    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+def match_lines(calls: int, pairs: "Pairs") -> tuple[Ints, Floats]:
+    """For each of `calls`, which line is its own (-1: none) and at what residual (ms): the cheapest matching."""
+    likely = pairs.residual_ms < _WITHOUT_MS
+    call, line, residual = pairs.call[likely], pairs.line[likely], pairs.residual_ms[likely]
+    # Every call with its own cheapest line, and of those alike the first: where no two want the same, that is all.
+    ranked = np.lexsort((np.arange(len(call)), residual, call))
+    best = ranked[np.flatnonzero(np.diff(call[ranked], prepend=-1))] if len(call) else ranked
+    own_line, own_residual_ms = np.full(calls, -1), np.zeros(calls)
+    own_line[call[best]], own_residual_ms[call[best]] = line[best], residual[best]
+    wanted, times = np.unique(line[best], return_counts=True)
+    if (times > 1).any():
+        for number, (chosen, cost) in _settled(Pairs(call, line, residual), wanted[times > 1]):
+            own_line[number], own_residual_ms[number] = -1 if chosen is None else chosen, cost
+    return own_line, own_residual_ms
 
 
-def overlapping(low: Floats, high: Floats, other_low: Floats, other_high: Floats) -> tuple[Ints, Ints]:
-    """All pairs of one interval and one other that have a point in common."""
-    ranked, other_ranked = np.argsort(low, kind="stable"), np.argsort(other_low, kind="stable")
-    begins, other_begins = low[ranked], other_low[other_ranked]
-    # The other begins within the one, or the one within the other, after its begin.
-    one, other = ranges(
-        np.searchsorted(other_begins, low, side="left"), np.searchsorted(other_begins, high, side="right")
-    )
-    late_other, late_one = ranges(
-        np.searchsorted(begins, other_low, side="right"), np.searchsorted(begins, other_high, side="right")
-    )
-    return np.concatenate([one, ranked[late_one]]), np.concatenate([other_ranked[other], late_other])
+class Pairs(NamedTuple):
+    """Calls and lines that may belong together, by number, in order of calls and then of lines; what each costs."""
+
+    call: Ints
+    line: Ints
+    residual_ms: Floats
 
 
-def rarity(values: Floats | Ints) -> Floats:
-    """How much rarer than the commonest each value is among all, nats: what truly belongs together agrees alike."""
-    if not len(values):
-        return np.zeros(0)
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray(np.log((counts.max() + _CHANCE) / (counts + _CHANCE))[place])
+# The line of each call and its residual in ms; None where it has none.
+Matched = list[tuple[int | None, float]]
 
 
-def disjoint(members: Ints, worth: Floats) -> Bools:
-    """Which rows to choose so that no item is in two of them and their worth is greatest in sum.
-
-    `members` has a row's items in its columns: numbers from 0, each of one kind; -1 where a row has none. `worth` is
-    above 0.
-    """
-    if not len(members):
-        return np.zeros(0, dtype=bool)
-    uses = np.bincount(members.ravel() + 1)
-    uses[0] = 0
-    chosen = np.asarray((uses[members + 1] <= 1).all(axis=1))
-    rivals = np.flatnonzero(~chosen)
-    if len(rivals):
-        groups = _groups(members[rivals])
-        ranked = np.argsort(groups, kind="stable")
-        batch = np.searchsorted(groups[ranked], groups[ranked]) // _WEIGHED_AT_ONCE
-        for rows in np.split(rivals[ranked], np.flatnonzero(np.diff(batch)) + 1):
-            chosen[rows] = _likeliest(members[rows], worth[rows])
-    return chosen
-
-
-def _groups(members: Ints) -> Ints:
-    """A number a row; rows that share items, directly or through others, have the same."""
+def _settled(pairs: Pairs, wanted: Ints) -> Iterator[tuple[int, tuple[int | None, float]]]:
+    """Calls matched anew: those that want the same lines, and all that they share lines with."""
+    # Imported here: it costs time, and most logs do not need it.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    rows, items = _uses(members)
-    nodes = len(members) + int(items.max()) + 1
-    graph = coo_array((np.ones(len(rows)), (rows, len(members) + items)), shape=(nodes, nodes))
-    return np.asarray(connected_components(graph, directed=False)[1][: len(members)], dtype=np.int64)
+    calls, lines = int(pairs.call.max()) + 1, int(pairs.line.max()) + 1
+    shape = (calls + lines, calls + lines)
+    graph = coo_array((np.ones(len(pairs.call)), (pairs.call, calls + pairs.line)), shape=shape)
+    _, group_of = connected_components(graph, directed=False)
+    disputed = np.isin(group_of[pairs.call], np.unique(group_of[calls + wanted]))
+    choices: dict[int, list[tuple[float, int]]] = {}
+    for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):
+        choices.setdefault(call, []).append((residual, line))
+    members = list(choices)
+    unsettled: list[int] = []
+    for group in _contested(list(choices.values())):
+        numbers = [members[number] for number in group]
+        found = _each_takes_its_best([choices[number] for number in numbers])
+        if found is None:
+            unsettled += numbers
+        else:
+            yield from zip(numbers, found, strict=True)
+    if unsettled:
+        # Groups that share no line do not disturb each other.
+        yield from zip(unsettled, _cheapest_matching([choices[number] for number in unsettled]), strict=True)
 
 
-def _uses(members: Ints) -> tuple[Ints, Ints]:
-    """Each use of an item by a row: the row, and the item's number among those that are used at all."""
-    rows, columns = np.nonzero(members >= 0)
-    return rows, np.unique(members[rows, columns], return_inverse=True)[1]
+def _contested(choices: list[list[tuple[float, int]]]) -> Iterable[list[int]]:
+    """Groups of calls that share candidate lines, directly or through others: each is a problem of its own."""
+    group_of_line: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
+    for call, own in enumerate(choices):
+        merged = [call]
+        for other in {
+            id(group_of_line[line]): group_of_line[line] for _, line in own if line in group_of_line
+        }.values():
+            del groups[id(other)]
+            merged = other + merged
+        groups[id(merged)] = merged
+        for member in merged if len(merged) > 1 else [call]:
+            for _, line in choices[member]:
+                group_of_line[line] = merged
+    return groups.values()
 
 
-def _likeliest(members: Ints, worth: Floats) -> Bools:
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
+def _each_takes_its_best(choices: list[list[tuple[float, int]]]) -> Matched | None:
+    """Every call with its own cheapest line, where no two want the same: nothing can be cheaper. Else None."""
+    taken: set[int] = set()
+    matched: Matched = []
+    for own in choices:
+        if not own:
+            matched.append((None, 0.0))
+            continue
+        least = min(own)[0]
+        line = next((line for residual, line in own if residual == least and line not in taken), None)
+        if line is None:
+            return None
+        taken.add(line)
+        matched.append((line, least))
+    return matched
 
-    rows, items = _uses(members)
-    uses = csr_array((np.ones(len(rows)), (items, rows)), shape=(int(items.max()) + 1, len(members)))
-    found = milp(
-        -worth,
-        integrality=np.ones(len(members), dtype=np.int64),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(uses, ub=1),
-        options={"node_limit": _MOST_BRANCHES, "mip_rel_gap": 0.0},
-    )
-    return found.x > 0.5 if found.x is not None else np.zeros(len(members), dtype=bool)
+
+def _cheapest_matching(choices: list[list[tuple[float, int]]]) -> Matched:
+    """The one-to-one matching of the smallest total cost; a call may go without, at a price."""
+    # Imported here: it costs time, and most logs do not need it.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    known = sorted({line for own in choices for _, line in own})
+    column_of = {line: column for column, line in enumerate(known)}
+    rows, columns, weights = [], [], []
+    for call, own in enumerate(choices):
+        for residual, line in own:
+            rows.append(call)
+            columns.append(column_of[line])
+            # Zero weights would read as no edge.
+            weights.append(residual + 1.0)
+        rows.append(call)
+        columns.append(len(known) + call)
+        weights.append(_WITHOUT_MS + 1.0)
+    graph = coo_array((weights, (rows, columns)), shape=(len(choices), len(known) + len(choices))).tocsr()
+    matched: Matched = [(None, 0.0)] * len(choices)
+    for call, column in zip(*(index.tolist() for index in min_weight_full_bipartite_matching(graph)), strict=True):
+        if column < len(known):
+            line = known[column]
+            matched[call] = (line, next(residual for residual, other in choices[call] if other == line))
+    return matched

@@ -1,25 +1,27 @@
 """Puts a log that lacks wall-clock times on the clock of the GPU trace, and says where the two do not meet."""
 
+import numpy as np
 import polars as pl
 
 from gputrace.rebuild.align import align
-from gputrace.rebuild.calls import Call
-from gputrace.rebuild.elastic import Placement, place
+from gputrace.rebuild.calls import Calls
+from gputrace.rebuild.elastic import Placement, holds_of, place
 from gputrace.trace import Clock, Trace
 
 
-def place_without_times(calls: list[Call], samples: pl.DataFrame) -> Clock | None:
+def place_without_times(calls: Calls, samples: pl.DataFrame) -> Clock | None:
     """Times calls of a log without any time by the samples they fit; None (and no times) where no place is unique."""
-    placed = [call for call in calls if call.block is not None and call.block.held_ms is not None]
-    if samples.is_empty() or any(call.lock_ns is not None for call in placed):
+    held_ms = calls.of_blocks(calls.blocks.held_ms)
+    placed = np.flatnonzero(~np.isnan(held_ms))
+    if samples.is_empty() or not np.isnan(calls.lock_ns[placed]).all():
         return None
-    blocks = [call.block for call in placed if call.block is not None]
-    found = [placement for own in _by_gpu(samples).values() if (placement := place(blocks, own)) is not None]
+    holds = holds_of(calls.blocks)
+    found = [placement for own in _by_gpu(samples).values() if (placement := place(holds, own)) is not None]
     best: Placement | None = max(found, key=lambda placement: placement.explained, default=None)
     if best is None or not best.believed:
         return None
-    for call, lock_ns in zip(placed, best.lock_ns, strict=True):
-        call.set_lock(float(lock_ns), best.uncertainty_s * 1e3)
+    lock_ns = np.array(best.lock_ns, dtype=np.float64)
+    calls.set_lock(placed, lock_ns, np.full(len(placed), best.uncertainty_s * 1e3))
     return Clock(method="correlation", unique=True, uncertainty_s=best.uncertainty_s, runner_up_margin=best.margin)
 
 

@@ -6,23 +6,18 @@ sums of printed durations from the lock; each floored value is taken with half a
 All calls are laid out at once: an array has an entry a call, NaN where a call lacks something.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
-from gputrace.rebuild.attempts import Attempt
-from gputrace.rebuild.blocks import NTT_H_PARTS, Block
-from gputrace.rebuild.calls import Call
-from gputrace.rebuild.floating import Floating
-
-Floats = npt.NDArray[np.float64]
+from gputrace.rebuild.blocks import NTT_H_PARTS
+from gputrace.rebuild.calls import Calls
+from gputrace.rebuild.columns import Floats, whole
 
 
-def phases_frame(calls: list[Call], frame: pl.DataFrame) -> pl.DataFrame:
+def phases_frame(calls: Calls, frame: pl.DataFrame) -> pl.DataFrame:
     """The PHASES frame of calls numbered as in `frame` (CALLS); start and end are null where no time is known."""
     layout = _Layout(calls)
     _before_lock(layout)
@@ -51,118 +46,89 @@ class _At:
 class _Layout:
     """The calls' figures, and the rows made of them so far."""
 
-    def __init__(self, calls: list[Call]) -> None:
+    def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.blocks = [call.block for call in calls]
-        self.entry_ns = self.of_calls(lambda call: call.entry_ns)
-        self.lock_ns = self.of_calls(lambda call: call.lock_ns)
-        self.unlock_ns = self.of_calls(lambda call: call.unlock_ns)
-        self._parts: list[pl.DataFrame] = []
+        self.ms = calls.printed
+        self._kinds: list[tuple[str, bool]] = []
+        self._parts: list[tuple[Floats, ...]] = []
 
-    def of_calls(self, read: Callable[[Call], float | None]) -> Floats:
-        """One figure of every call."""
-        return np.array([read(call) for call in self.calls], dtype=np.float64)
-
-    def of_blocks(self, read: Callable[[Block], float | None]) -> Floats:
-        """One figure of every call's block."""
-        return np.array([None if block is None else read(block) for block in self.blocks], dtype=np.float64)
-
-    def ms(self, key: str) -> Floats:
-        """A figure that blocks print."""
-        return self.of_blocks(lambda block: block.ms.get(key))
-
-    def lines(self, event: str) -> _At:
+    def of_lines(self, event: str) -> _At:
         """Where an event of the block is told."""
-        sources = self.of_blocks(lambda block: block.sources.get(event, block.source) if event in block.lines else None)
-        return _At(sources, self.of_blocks(lambda block: block.lines.get(event)))
+        lines = self.calls.blocks.event_lines(event)
+        return _At(self.calls.of_blocks(lines.source), self.calls.of_blocks(lines.line))
 
-    def at(self, read: Callable[[Call], Floating | Attempt | None]) -> _At:
-        """Where a line of every call's own is."""
-        told = [read(call) for call in self.calls]
-        sources = np.array([None if line is None else line.source for line in told], dtype=np.float64)
-        return _At(sources, np.array([None if line is None else line.line for line in told], dtype=np.float64))
+    def of_own(self, kind: str) -> _At:
+        """Where calls' own floating lines of one kind are."""
+        return _At(self.calls.line_figure(kind, "source"), self.calls.line_figure(kind, "line"))
 
     def add(
         self, name: str, duration_ms: Floats, start_ns: Floats, end_ns: Floats, at: _At, under_mutex: bool = False
     ) -> None:
         """A row for every call that has a duration."""
-        has = np.flatnonzero(~np.isnan(duration_ms))
-        if not len(has):
-            return
-
-        def whole(values: Floats) -> pl.Series:
-            return pl.Series(np.trunc(values[has]), nan_to_null=True).cast(pl.Int64)
-
-        self._parts.append(
-            pl.DataFrame(
-                {
-                    "call": pl.Series(has, dtype=pl.UInt32),
-                    "place": pl.Series(np.full(len(has), len(self._parts)), dtype=pl.UInt16),
-                    "duration_ms": whole(duration_ms),
-                    "start_ns": whole(start_ns),
-                    "end_ns": whole(end_ns),
-                    "source": whole(at.source).cast(pl.UInt16),
-                    "line": whole(at.line).cast(pl.UInt32),
-                }
-            ).with_columns(pl.lit(name).alias("name"), pl.lit(under_mutex).alias("under_mutex"))
-        )
+        if not np.isnan(duration_ms).all():
+            self._kinds.append((name, under_mutex))
+            self._parts.append((duration_ms, start_ns, end_ns, at.source, at.line))
 
     def frame(self, calls: pl.DataFrame) -> pl.DataFrame:
         """The rows in the order of calls, and in a call in the order in which they were added."""
         if not self._parts:
             return schema.PHASES.empty()
-        rows = pl.concat(self._parts).sort("call", "place")
-        number = rows["call"].to_numpy()
-        uncertainty = pl.Series(self.of_calls(lambda call: call.uncertainty_ms), nan_to_null=True)
+        durations, *others = zip(*self._parts, strict=True)
+        duration_ms = np.column_stack(durations)
+        call, kind = np.nonzero(~np.isnan(duration_ms))
+        kinds = pl.DataFrame(self._kinds, schema=["name", "under_mutex"], orient="row")[kind]
+        start_ns, end_ns, source, line = (np.column_stack(columns)[call, kind] for columns in others)
         return schema.PHASES.fit(
-            rows.with_columns(
-                calls["call"][number],
-                calls["gpu"][number],
-                calls["worker"][number],
-                uncertainty[number].alias("uncertainty_ms"),
+            pl.DataFrame(
+                {
+                    "call": calls["call"][call],
+                    "gpu": calls["gpu"][call],
+                    "worker": calls["worker"][call],
+                    "name": kinds["name"],
+                    "duration_ms": whole(duration_ms[call, kind]),
+                    "start_ns": whole(start_ns),
+                    "end_ns": whole(end_ns),
+                    "uncertainty_ms": pl.Series(self.calls.uncertainty_ms[call], nan_to_null=True),
+                    "under_mutex": kinds["under_mutex"],
+                    "source": whole(source),
+                    "line": whole(line),
+                }
             )
         )
 
 
 def _before_lock(layout: _Layout) -> None:
-    entry = layout.entry_ns
-    split = layout.of_calls(lambda call: call.split.ms if call.split else None)
-    layout.add(
-        "split_vectors",
-        split,
-        entry,
-        _after(entry, _steady(split)),
-        layout.at(lambda call: call.split),
-    )
-    pre_lock, line = layout.ms("pre_lock_cpu_ms"), layout.lines("mutex_acquired")
+    entry = layout.calls.entry_ns
+    split = layout.calls.line_figure("split", "ms")
+    layout.add("split_vectors", split, entry, _after(entry, _steady(split)), layout.of_own("split"))
+    pre_lock, line = layout.ms("pre_lock_cpu_ms"), layout.of_lines("mutex_acquired")
     asked = _after(entry, _steady(pre_lock))
     layout.add("pre_lock", pre_lock, entry, asked, line)
-    layout.add("mutex_wait", layout.ms("mutex_wait_ms"), asked, layout.lock_ns, line)
+    layout.add("mutex_wait", layout.ms("mutex_wait_ms"), asked, layout.calls.lock_ns, line)
 
 
 def _under_mutex(layout: _Layout) -> None:
-    lock = layout.lock_ns
-    layout.add("mutex_held", layout.ms("mutex_held_ms"), lock, layout.unlock_ns, layout.lines("mutex_released"), True)
-    gpu_total, tail_line = layout.ms("gpu_total_ms"), layout.lines("tail_msm")
+    calls, lock = layout.calls, layout.calls.lock_ns
+    held, line = layout.ms("mutex_held_ms"), layout.of_lines("mutex_released")
+    layout.add("mutex_held", held, lock, calls.unlock_ns, line, True)
+    gpu_total, tail_line = layout.ms("gpu_total_ms"), layout.of_lines("tail_msm")
     gpu_end = _after(lock, _steady(gpu_total))
     layout.add("gpu_total", gpu_total, lock, gpu_end, tail_line, True)
-    parts_ms = layout.of_blocks(
-        lambda block: sum(circuit.get(part, 0) for circuit in block.circuits for part in NTT_H_PARTS)
-    )
+    parts_ms = calls.of_blocks(np.sum([calls.blocks.circuit_ms(part) for part in NTT_H_PARTS], axis=0))
     printed = layout.ms("ntt_msm_h_ms")
     ntt_ms = np.where(np.isnan(printed), parts_ms, _steady(printed))
     at = _after(lock, ntt_ms)
-    layout.add("ntt_msm_h", printed, lock, at, layout.lines("ntt_msm_h"), True)
+    layout.add("ntt_msm_h", printed, lock, at, layout.of_lines("ntt_msm_h"), True)
     # The parts end with ntt_msm_h; what is before them is the allocation of d_a in a first call.
     edge = _after(lock, np.maximum(0.0, ntt_ms - parts_ms))
-    line = layout.lines("ntt_h")
-    for number in range(max((len(block.circuits) for block in layout.blocks if block is not None), default=0)):
+    line = layout.of_lines("ntt_h")
+    for nth in range(calls.blocks.circuit_count.max(initial=0)):
         for part in NTT_H_PARTS:
-            edge = _add_part(layout, number, part, edge, line)
+            edge = _add_part(layout, nth, part, edge, line)
     for name in ("barrier_wait", "batch_add"):
         took = layout.ms(f"{name}_ms")
         end = _after(at, _steady(took))
-        layout.add(name, took, at, end, layout.lines(name), True)
+        layout.add(name, took, at, end, layout.of_lines(name), True)
         at = np.where(np.isnan(took), at, end)
     tail = layout.ms("tail_msm_ms")
     # Its end is known from gpu_total; what lies before its start is printing.
@@ -170,27 +136,24 @@ def _under_mutex(layout: _Layout) -> None:
     layout.add("tail_msm", tail, _after(end, -_steady(tail)), end, tail_line, True)
 
 
-def _add_part(layout: _Layout, number: int, part: str, edge: Floats, line: _At) -> Floats:
+def _add_part(layout: _Layout, nth: int, part: str, edge: Floats, line: _At) -> Floats:
     """One part of the calls' circuits of this number, from `edge` on; where it ends."""
-    took = layout.of_blocks(lambda block: block.circuits[number].get(part) if number < len(block.circuits) else None)
+    took = layout.calls.of_blocks(layout.calls.blocks.circuit_part(nth, part))
     end = _after(edge, np.maximum(0, took))
     layout.add(part, took, edge, end, line, True)
     return np.where(np.isnan(took), edge, end)
 
 
 def _on_cpu(layout: _Layout) -> None:
-    begun = _after(layout.entry_ns, _steady(layout.of_calls(lambda call: call.setup_ms or 0)))
-    prep = layout.of_calls(lambda call: call.prep.ms if call.prep else None)
+    calls = layout.calls
+    begun = _after(calls.entry_ns, _steady(np.nan_to_num(calls.line_figure("split", "ms"))))
+    prep = calls.line_figure("prep", "ms")
     prep_end = _after(begun, _steady(prep))
-    layout.add("prep_msm", prep, begun, prep_end, layout.at(lambda call: call.prep))
-    b_g2 = layout.of_calls(lambda call: call.b_g2.ms if call.b_g2 else None)
-    line = layout.at(lambda call: call.b_g2)
+    layout.add("prep_msm", prep, begun, prep_end, layout.of_own("prep"))
+    b_g2 = calls.line_figure("b_g2", "ms")
     # Without prep_msm nothing says when it began.
-    layout.add("b_g2_msm", b_g2, prep_end, _after(prep_end, _steady(b_g2)), line)
-    release = layout.of_calls(lambda call: call.release_abc_ms if call.attempt else None)
-    line = layout.at(lambda call: call.attempt)
-    layout.add("release_abc", release, layout.unlock_ns, layout.of_calls(lambda call: call.end_ns), line)
-    dealloc = layout.of_calls(lambda call: call.dealloc.ms if call.dealloc else None)
-    end = layout.of_calls(lambda call: call.dealloc.arrival_ns if call.dealloc else None)
-    line = layout.at(lambda call: call.dealloc)
-    layout.add("async_dealloc", dealloc, _after(end, -dealloc), end, line)
+    layout.add("b_g2_msm", b_g2, prep_end, _after(prep_end, _steady(b_g2)), layout.of_own("b_g2"))
+    told = _At(calls.of_attempts("source"), calls.of_attempts("line"))
+    layout.add("release_abc", calls.release_abc_ms, calls.unlock_ns, calls.end_ns, told)
+    dealloc, end = calls.line_figure("dealloc", "ms"), calls.line_figure("dealloc", "arrival_ns")
+    layout.add("async_dealloc", dealloc, _after(end, -dealloc), end, layout.of_own("dealloc"))

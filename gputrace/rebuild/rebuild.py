@@ -1,9 +1,5 @@
 """Marks and samples to a `Trace`: calls, phases and syntheses on one clock."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from gputrace.ingest.inputs import Ingested
 from gputrace.rebuild.attempts import collect_attempts, failed_partitions
 from gputrace.rebuild.blocks import collect_blocks
@@ -37,21 +33,8 @@ def rebuild(ingested: Ingested, gpu_map: dict[int, int] | None = None) -> Trace:
     )
     if ingested.marks.is_empty():
         return trace
-    with _without_collector():
-        _rebuild_log(trace, ingested, gpu_map)
+    _rebuild_log(trace, ingested, gpu_map)
     return trace
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Hundreds of thousands of small objects are made here and none in a cycle: looking for cycles costs a tenth."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | None) -> None:
@@ -62,7 +45,11 @@ def _rebuild_log(trace: Trace, ingested: Ingested, gpu_map: dict[int, int] | Non
         )
     epochs = fit_epochs(sequence)
     attempts = collect_attempts(sequence, epochs)
-    bounds = time_bounds(sequence, epochs)
+    bounds, strayed = time_bounds(sequence, epochs)
+    if strayed:
+        trace.quality.notice(
+            "lines-out-of-time", "lines far out of the time of those around them: their times were not used", strayed
+        )
     blocks = collect_blocks(sequence, bounds)
     # A stamp in whole seconds says no more than the second.
     arrival_error_ms = max(JITTER_MS, ingested.arrival_resolution_ns / 1e6)

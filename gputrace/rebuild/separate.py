@@ -15,9 +15,10 @@ import numpy as np
 import polars as pl
 
 from gputrace.rebuild.beam import Kinds, likeliest_holds
+from gputrace.rebuild.columns import Ints
 from gputrace.rebuild.hold_lines import HoldLines
 from gputrace.rebuild.sequence import Sequence
-from gputrace.rebuild.timebounds import Ints, TimeBounds
+from gputrace.rebuild.timebounds import TimeBounds
 from gputrace.rebuild.whole_holds import CALL_SLACK_MS, whole_holds
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def interleaved(sequence: Sequence) -> bool:
     A release's figures add up with a lock that is not the last before it; two locks follow each other without a
     release, and two releases without a lock; two ntt_msm_h have neither a lock nor a release between them.
     """
-    locks, releases, ntts = (sequence.figures.get(event) for event in ("mutex_acquired", "mutex_released", "ntt_msm_h"))
-    if locks is None or releases is None or locks.is_empty() or releases.is_empty():
+    locks, releases, ntts = map(sequence.figures_of, ("mutex_acquired", "mutex_released", "ntt_msm_h"))
+    if locks.is_empty() or releases.is_empty():
         return False
     locked, released = locks["order"].to_numpy(), releases["order"].to_numpy()
     before_ms = (locks["pre_lock_cpu_ms"] + locks["mutex_wait_ms"]).to_numpy()
@@ -52,7 +53,7 @@ def interleaved(sequence: Sequence) -> bool:
     of_earlier = int(np.count_nonzero(~agrees[:, 0] & agrees[:, 1:].any(axis=1)))
     both_open = min(_in_a_row(locked, released), _in_a_row(released, locked))
     in_turns = 0
-    if ntts is not None:
+    if ntts.height:
         # A call that is spread over several GPUs prints one for each.
         first = ntts if "gpu_tid" not in ntts.columns else ntts.filter(pl.col("gpu_tid").fill_null(0) == 0)
         in_turns = _in_a_row(first["order"].to_numpy(), np.sort(np.concatenate([locked, released])))

@@ -1,11 +1,13 @@
 """The log as one sequence: marks in order, numbers as numbers, restarts counted."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from gputrace import schema
+from gputrace.rebuild.columns import Ints
+from gputrace.rebuild.timebounds import STRAY_MS, strays
 
 # TIMELINE offsets are printed by several threads and may be slightly out of order; a fall by more is a restart.
 _RESTART_FALL_MS = 2000
@@ -59,33 +61,50 @@ _TEXT_KEYS = ("proof_kind", "kind", "is_pinned")
 PLAIN = tuple(name for name in schema.MARKS.columns if name != "values")
 
 
-@dataclass(frozen=True)
 class Sequence:
     """Marks with their numbers in columns.
 
     `frame` has the columns of MARKS less `values`, plus `order` (position in the log; within one stream it is the
-    order of writing) and `restart`. `figures` has by event, in the same order, what its lines print: `order`, an Int64
-    column per key of NUMBER_KEYS that they have, and `proof_kind` and `is_pinned` where they have those.
-    `damaged` counts lines left out because a figure of theirs is missing or cannot be.
+    order of writing), `restart`, and `job_number`, which stands for the job where jobs are only compared. `damaged`
+    counts lines left out because a figure of theirs is missing or cannot be.
     """
 
-    frame: pl.DataFrame
-    figures: dict[str, pl.DataFrame]
-    damaged: int = 0
+    def __init__(self, frame: pl.DataFrame, values: pl.Series, damaged: int = 0) -> None:
+        self.damaged = damaged
+        self._values = _Values(values)
+        self._rows = dict(frame.with_row_index("row").group_by("event").agg("row").drop_nulls("event").iter_rows())
+        self._figures: dict[str, pl.DataFrame] = {}
+        job_number = pl.col("job").cast(pl.Categorical(pl.Categories.random())).to_physical().cast(pl.Int64)
+        self.frame = frame.with_columns(_restarts(frame, self.rows_of("engine_start")), job_number.alias("job_number"))
+
+    def rows_of(self, *events: str) -> Ints:
+        """Where in `frame` the marks of these events are, in order."""
+        rows = [np.asarray(self._rows[event], dtype=np.int64) for event in events if event in self._rows]
+        return rows[0] if len(rows) == 1 else np.sort(np.concatenate([np.array([], dtype=np.int64), *rows]))
+
+    def figures_of(self, event: str) -> pl.DataFrame:
+        """What the lines of one event print, in order.
+
+        `order`, an Int64 column per key of NUMBER_KEYS that they have, and `proof_kind` and `is_pinned` where they have
+        those.
+        """
+        if event not in self._figures:
+            rows = self.rows_of(event)
+            self._figures[event] = _figures(self.frame["order"][rows], self._values, rows)
+        return self._figures[event]
 
     def of(self, *events: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
         """Marks of these events, in order; with all columns, or with these. What no line of them has is null."""
         wanted = [*self.frame.columns, *NUMBER_KEYS, "proof_kind", "is_pinned"] if columns is None else list(columns)
         plain = ["order", *(name for name in wanted if name in self.frame.columns and name != "order")]
-        rows = self.frame.lazy().filter(pl.col("event").is_in(events)).select(plain).collect()
-        told = [
-            own.select("order", *(name for name in wanted if name in own.columns and name != "order"))
-            for event in events
-            if (own := self.figures.get(event)) is not None
-        ]
-        if told := [own for own in told if own.width > 1]:
-            figures = told[0] if len(told) == 1 else pl.concat(told, how="diagonal").sort("order")
-            rows = rows.join(figures, on="order", how="left", maintain_order="left")
+        rows = self.frame.select(plain)[self.rows_of(*events)]
+        if told := [name for name in wanted if name not in plain]:
+            own = [self.figures_of(event) for event in events if event in self._rows]
+            own = [figures.select("order", *(name for name in told if name in figures.columns)) for figures in own]
+            if len(own) == 1:
+                rows = rows.hstack(own[0].drop("order"))
+            elif own:
+                rows = rows.hstack(pl.concat(own, how="diagonal").sort("order").drop("order"))
         kinds = {"proof_kind": pl.String, "is_pinned": pl.Boolean}
         missing = [pl.lit(None, kinds.get(name, pl.Int64)).alias(name) for name in wanted if name not in rows.columns]
         return rows.with_columns(missing).select(wanted)
@@ -93,95 +112,126 @@ class Sequence:
 
 def to_sequence(marks: pl.DataFrame) -> Sequence:
     """Before: MARKS. After: a `Sequence`; files with stderr lines first, so that restarts are found in them."""
-    numbered = marks.select(PLAIN).with_row_index("order")
-    texts = marks.select("event", "values").with_row_index("order")
-    figures, damaged = {}, []
-    for event in marks["event"].unique().drop_nulls().sort().to_list():
-        own = _figures(texts.lazy().filter(pl.col("event") == event).select("order", "values").collect())
-        needed = FIGURES_OF.get(event, ())
-        if needed:
-            missing = pl.any_horizontal(pl.col(key).is_null() if key in own.columns else pl.lit(True) for key in needed)
-            damaged.append(own.filter(missing)["order"])
-            own = own.filter(~missing)
-        figures[event] = own
-    left_out = pl.concat(damaged) if damaged else pl.Series("order", [], pl.UInt32)
-    whole = numbered if left_out.is_empty() else numbered.filter(~pl.col("order").is_in(left_out.implode()))
-    return Sequence(whole.with_columns(restarts(whole).alias("restart")), figures, len(left_out))
+    numbered, values = marks.select(PLAIN).with_row_index("order"), marks["values"]
+    whole = Sequence(numbered, values)
+    damaged = [whole.figures_of(event).filter(_lacks(whole, event))["order"] for event in FIGURES_OF]
+    left_out = pl.concat(damaged)
+    if left_out.is_empty():
+        return whole
+    kept = ~numbered["order"].is_in(left_out.implode())
+    return Sequence(numbered.filter(kept), values.filter(kept), len(left_out))
 
 
-def _figures(own: pl.DataFrame) -> pl.DataFrame:
-    """One event's lines: order and, in columns, the keys that the rebuild reads. Before: order, values."""
-    columns = _uniform(own)
+def _lacks(sequence: Sequence, event: str) -> pl.Expr:
+    """Which of an event's lines lack a figure without which they say nothing."""
+    columns = sequence.figures_of(event).columns
+    return pl.any_horizontal(pl.col(key).is_null() if key in columns else pl.lit(True) for key in FIGURES_OF[event])
+
+
+class _Values:
+    """What marks print, flat: the pairs of key and value of one mark after those of another."""
+
+    def __init__(self, values: pl.Series) -> None:
+        self.lengths = values.list.len().fill_null(0).to_numpy().astype(np.int64)
+        self._first = np.cumsum(self.lengths) - self.lengths
+        self._pairs = values.explode(empty_as_null=False, keep_nulls=False).struct.unnest()
+
+    def uniform(self, rows: Ints) -> dict[str, pl.Series] | None:
+        """The values by key where all these marks have the same keys in the same order, as mostly; else None."""
+        if not len(rows):
+            return {}
+        count = int(self.lengths[rows[0]])
+        if (self.lengths[rows] != count).any():
+            return None
+        place = (self._first[rows] + np.arange(count)[:, np.newaxis]).ravel()
+        keys, values = self._pairs[place]
+        found = {}
+        for start in range(0, len(place), len(rows)):
+            key = keys[start]
+            if key in found or not (keys.slice(start, len(rows)) == key).all():
+                return None
+            found[key] = values.slice(start, len(rows))
+        return found
+
+    def pairs(self, orders: pl.Series, rows: Ints) -> pl.DataFrame:
+        """The pairs of these marks: order, key, value."""
+        lengths = self.lengths[rows]
+        first = np.cumsum(lengths) - lengths
+        place = np.arange(lengths.sum()) + np.repeat(self._first[rows] - first, lengths)
+        pairs: pl.DataFrame = self._pairs[place]
+        return pairs.select(orders[np.repeat(np.arange(len(rows)), lengths)], "key", "value")
+
+
+def _figures(orders: pl.Series, values: _Values, rows: Ints) -> pl.DataFrame:
+    """One event's lines: order and, in columns, the keys that the rebuild reads."""
+    columns = values.uniform(rows)
     if columns is None:
-        pairs = (
-            own.explode("values")
-            .filter(pl.col("values").is_not_null())
-            .select("order", pl.col("values").struct.field("key"), pl.col("values").struct.field("value"))
-        )
+        pairs = values.pairs(orders, rows)
         keys = pairs["key"].unique()
         columns = {}
-        for key in (*NUMBER_KEYS, *_TEXT_KEYS):
-            if key not in keys:
-                continue
+        for key in (key for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in keys):
             told = pairs.filter(pl.col("key") == key).select("order", "value")
             if key in NUMBER_KEYS:
-                told = told.with_columns(_number(told["value"])).drop_nulls()
+                told = told.filter(_number("value").is_not_null())
             first = told.unique("order", keep="first", maintain_order=True)
-            columns[key] = own.select("order").join(first, on="order", how="left", maintain_order="left")["value"]
-    else:
-        columns = {key: _number(values) if key in NUMBER_KEYS else values for key, values in columns.items()}
-    frame = own.select("order").with_columns(values.alias(key) for key, values in columns.items())
-    if kinds := [key for key in ("proof_kind", "kind") if key in columns]:
+            columns[key] = orders.to_frame().join(first, on="order", how="left", maintain_order="left")["value"]
+    own = [key for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in columns]
+    frame = pl.DataFrame([orders, *(columns[key].alias(key) for key in own)])
+    frame = frame.with_columns(_number(key) for key in own if key in NUMBER_KEYS)
+    if kinds := [key for key in ("proof_kind", "kind") if key in own]:
         frame = frame.with_columns(pl.coalesce(kinds).alias("proof_kind"))
-    if "is_pinned" in columns:
+    if "is_pinned" in own:
         frame = frame.with_columns(pl.col("is_pinned") == "true")
     return frame.drop("kind", strict=False)
 
 
-def _uniform(own: pl.DataFrame) -> dict[str, pl.Series] | None:
-    """The values by key where all lines have the same keys in the same order, as they mostly do; else None."""
-    lengths = own["values"].list.len()
-    count = lengths.max()
-    if not isinstance(count, int) or lengths.null_count() or lengths.min() != count:
-        return None
-    if count == 0:
-        return {}
-    flat = own["values"].explode()
-    keys, values = flat.struct.field("key"), flat.struct.field("value")
-    found: dict[str, pl.Series] = {}
-    for place in range(count):
-        key = keys[place]
-        if key in found or not (keys.gather_every(count, place) == key).all():
-            return None
-        found[key] = values.gather_every(count, place)
-    return {key: found[key] for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in found}
-
-
-def _number(values: pl.Series) -> pl.Series:
+def _number(name: str) -> pl.Expr:
     """Text of a figure as a number; null where it is none, or cannot be."""
-    numbers = values.str.strip_suffix("ms").cast(pl.Int64, strict=False)
-    return pl.select(pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias("value")).to_series()
+    numbers = pl.col(name).str.strip_suffix("ms").cast(pl.Int64, strict=False)
+    return pl.when(numbers.is_between(-_MOST_MS, _MOST_MS)).then(numbers).alias(name)
 
 
-def restarts(frame: pl.DataFrame) -> pl.Series:
+def _in_time(offsets_ms: pl.Series) -> pl.Series:
+    """The TIMELINE offsets, null where a single line is far out of time: what does not stay there is no restart."""
+    told = offsets_ms.is_not_null().to_numpy()
+    stray = strays(offsets_ms.drop_nulls().to_numpy().astype(np.float64), STRAY_MS)
+    return offsets_ms.scatter(np.flatnonzero(told)[stray], None) if stray.any() else offsets_ms
+
+
+def _restarts(frame: pl.DataFrame, engine_starts: Ints) -> pl.Series:
     """How many restarts lie before each mark: an engine start, or TIMELINE offsets that begin anew.
 
     Files with stderr lines count as one log, in the order given (a rotated set goes on where it was cut); files with
     tracing lines alone are counted beside them.
     """
-    has_stderr = (pl.col("family") != "tracing").any().over("source").alias("has_stderr")
-    place = pl.int_range(pl.len())
-    seen = frame.select(
-        has_stderr,
-        started=(pl.col("event") == "engine_start") & (place.over(has_stderr) > 0),
-        fell=(
-            (pl.col("offset_ms") - pl.col("offset_ms").forward_fill().shift(1).over(has_stderr)) < -_RESTART_FALL_MS
-        ).fill_null(False),
-        timed=pl.col("offset_ms").is_not_null(),
-    )
+    by_source = frame.lazy().group_by("source").agg((pl.col("family") != "tracing").any().alias("has_stderr")).collect()
+    both = set(by_source.filter("has_stderr")["source"])
+    has_stderr = frame["source"].is_in(list(both)).to_numpy()
+    if has_stderr.all():
+        return pl.Series("restart", _restarts_of_one(frame["offset_ms"], engine_starts)).cast(pl.UInt16)
+    counted = np.zeros(frame.height, dtype=np.uint16)
+    for part in (has_stderr, ~has_stderr):
+        rows = np.flatnonzero(part)
+        starts = np.searchsorted(rows, engine_starts[part[engine_starts]])
+        counted[rows] = _restarts_of_one(frame["offset_ms"].gather(rows), starts)
+    return pl.Series("restart", counted)
+
+
+def restarts_of_log(marks: pl.DataFrame) -> Ints:
+    """How many restarts lie before each mark of one log that has stderr lines, or one that has none."""
+    return _restarts_of_one(marks["offset_ms"], np.flatnonzero((marks["event"] == "engine_start").to_numpy()))
+
+
+def _restarts_of_one(offsets_ms: pl.Series, starts: Ints) -> Ints:
+    """The restarts before each line of one log, from its TIMELINE offsets and where the engine says that it starts."""
+    # A log that begins with a start has restarted no more often for it.
+    starts = starts[starts > 0]
+    offsets_ms = _in_time(offsets_ms)
+    timed = np.flatnonzero(offsets_ms.is_not_null().to_numpy())
+    falls = 1 + np.flatnonzero(np.diff(offsets_ms.drop_nulls().to_numpy()) < -_RESTART_FALL_MS)
     # An engine start is followed by offsets that begin anew: the two are one restart.
-    last_start = pl.when("started").then(place).forward_fill().over("has_stderr")
-    last_time = pl.when("timed").then(place).forward_fill().shift(1).over("has_stderr")
-    announced = (last_start > last_time.fill_null(-1)).fill_null(False)
-    counted = seen.select("has_stderr", new=pl.col("started") | (pl.col("fell") & ~announced))
-    return counted.select(pl.col("new").cum_sum().over("has_stderr").cast(pl.UInt16).alias("restart"))["restart"]
+    announced = np.searchsorted(starts, timed[falls], side="right") > np.searchsorted(starts, timed[falls - 1], "right")
+    new = np.zeros(len(offsets_ms), dtype=np.int64)
+    new[starts] = 1
+    new[timed[falls[~announced]]] = 1
+    return np.cumsum(new)

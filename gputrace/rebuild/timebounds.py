@@ -6,19 +6,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+import polars as pl
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from gputrace.rebuild.columns import Bools, Floats, Ints
 
 # Printing and scheduling move a line by a few ms.
 JITTER_MS = 5.0
+# A line this far out of time, beside lines that are not, was not written where it stands.
+STRAY_MS = 5_000.0
+# So many lines before and after say what the time is.
+_AROUND = 5
+# A handful of strays in a row needs a few rounds; what needs more is no handful.
+_MOST_ROUNDS = 8
 
 
 def outside_ms(span_ns: tuple[float, float], time_ns: float) -> tuple[float, float]:
     """How far a time lies before and after a span, ms, beyond what printing moves a line; 0 where it does not."""
     low, high = span_ns
     return max(0.0, (low - time_ns) / 1e6 - JITTER_MS), max(0.0, (time_ns - high) / 1e6 - JITTER_MS)
+
+
+def strays(times: Floats, reach: float) -> Bools:
+    """Which of the times, in the order of the log, lie further than `reach` out of it while those around do not.
+
+    A line of long ago lies before the median of the five before it, and what follows, if anything does, returns to
+    where they were; one from the future lies after the median of the five after it. Where the lines that follow stay
+    (a restart, a clock that was set) none is a stray.
+    """
+    found = np.zeros(len(times), dtype=bool)
+    for _ in range(_MOST_ROUNDS):
+        kept = np.flatnonzero(~found)
+        own = times[kept]
+        if not len(own) or (np.maximum.accumulate(own) - own).max() <= reach:
+            break
+        before, after = _medians_before(own), _medians_before(own[::-1])[::-1]
+        stays = after < before - reach
+        new = ~stays & ((own < before - reach) | (own > after + reach))
+        if not new.any():
+            break
+        found[kept[new]] = True
+    return found
+
+
+def _medians_before(times: Floats) -> Floats:
+    """The median of the few times before each; NaN for the first."""
+    medians = pl.Series(times).rolling_median(_AROUND, min_samples=1)
+    return np.concatenate([[np.nan], medians.to_numpy()[:-1]])
+
+
+def in_order(orders: Ints, times: Floats) -> tuple[Ints, Floats]:
+    """Positions and their times by position; of one position, by time."""
+    ranked = np.argsort(orders, kind="stable")
+    if (np.diff(orders[ranked]) == 0).any():
+        ranked = np.lexsort((times, orders))
+    return orders[ranked], times[ranked]
 
 
 @dataclass(frozen=True)
@@ -42,8 +83,7 @@ class TimeBounds:
     @classmethod
     def between(cls, orders: Ints, times: Floats) -> "TimeBounds":
         """As `of`, from arrays."""
-        ranked = np.lexsort((times, orders))
-        orders, times = orders[ranked], times[ranked]
+        orders, times = in_order(orders, times)
         lowest = np.maximum.accumulate(times) if len(times) else times
         highest = np.minimum.accumulate(times[::-1])[::-1] if len(times) else times
         return cls(array("q", orders.tobytes()), array("d", lowest.tobytes()), array("d", highest.tobytes()))

@@ -8,10 +8,13 @@ import os
 import sys
 import types
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from gputrace.sampler.host import HostRow
 from gputrace.sampler.rows import SampleRow
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ROWS: dict[str, Any] = {"samples": SampleRow, "host": HostRow}
 
@@ -37,18 +40,22 @@ def compact(path: Path) -> Path:
 
 
 def _to_parquet(path: Path, target: Path) -> None:
+    typed(path.name.partition("-")[0], path.read_bytes()).write_parquet(target, compression="zstd")
+
+
+def typed(kind: str, text: bytes) -> "pl.DataFrame":
+    """The rows of a CSV segment (of `samples` or `host`) with the types that they are packed with."""
     import polars as pl
 
-    row = ROWS[path.name.partition("-")[0]]
     plain = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}
-    types_of = {name: plain[_plain(hint)] for name, hint in get_type_hints(row).items()}
-    text = pl.read_csv(path, infer_schema=False, truncate_ragged_lines=True)
+    types_of = {name: plain[_plain(hint)] for name, hint in get_type_hints(ROWS[kind]).items()}
+    rows = pl.read_csv(text, infer_schema=False, truncate_ragged_lines=True)
     # A number that cannot be read is null here as it is for the reader of the CSV.
     cells = [
         (pl.col(name) == "true" if dtype == pl.Boolean else pl.col(name).cast(dtype, strict=False)).alias(name)
         for name, dtype in types_of.items()
     ]
-    text.select(cells).write_parquet(target, compression="zstd")
+    return rows.select(cells)
 
 
 def _plain(hint: Any) -> type:

@@ -10,9 +10,13 @@ from functools import partial
 from typing import Generic, TypeVar
 
 Kind = TypeVar("Kind")
-Process = Generator["float | Event", None, None]
+Process = Generator["float | Until | Event", None, None]
 # Below this a task is done: times are seconds, and a log's smallest unit is a microsecond.
 _NOTHING = 1e-10
+
+
+class Until(float):
+    """A process that yields it goes on at this time, rather than after a delay."""
 
 
 class Event:
@@ -52,11 +56,13 @@ class Loop:
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Calls `action` at `time`."""
-        self._plan(time, None, action)
+        self._serial += 1
+        heapq.heappush(self._heap, (time if time > self.now else self.now, self._serial, None, action))
 
     def start(self, process: Process) -> None:
         """Begins or resumes a process now."""
-        self._plan(self.now, process, None)
+        self._serial += 1
+        heapq.heappush(self._heap, (self.now, self._serial, process, None))
 
     def event(self) -> Event:
         """A new event of this loop."""
@@ -67,33 +73,29 @@ class Loop:
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, process, action = heapq.heappop(heap)
-            if process is not None:
-                self._go_on(process, until)
-            elif action is not None:
+            if process is None:
+                assert action is not None
                 action()
+                continue
+            # A process runs for as long as nothing else is due before it.
+            for wanted in process:
+                if isinstance(wanted, Event):
+                    if not wanted.happened or (heap and heap[0][0] <= self.now):
+                        wanted.wait(process)
+                        break
+                elif wanted != 0.0:
+                    time = wanted if isinstance(wanted, Until) else self.now + wanted
+                    if time == self.now:
+                        continue
+                    if time > until or time < self.now or (heap and heap[0][0] <= time):
+                        self._serial += 1
+                        heapq.heappush(heap, (time if time > self.now else self.now, self._serial, process, None))
+                        break
+                    self.now = time
 
     def stop(self) -> None:
         """Forgets what is still to do."""
         self._heap.clear()
-
-    def _plan(self, time: float, process: Process | None, action: Callable[[], None] | None) -> None:
-        self._serial += 1
-        heapq.heappush(self._heap, (max(time, self.now), self._serial, process, action))
-
-    def _go_on(self, process: Process, until: float) -> None:
-        """Runs a process for as long as nothing else is due before it."""
-        heap = self._heap
-        for wanted in process:
-            if isinstance(wanted, Event):
-                if not wanted.happened or (heap and heap[0][0] <= self.now):
-                    wanted.wait(process)
-                    return
-            elif wanted != 0.0:
-                time = self.now + wanted
-                if time > until or time < self.now or (heap and heap[0][0] <= time):
-                    self._plan(time, process, None)
-                    return
-                self.now = time
 
 
 class Mutex:
@@ -165,12 +167,13 @@ class Shared(Generic[Kind]):
 
     def changing(self) -> None:
         """Takes account of what was done at the rates that hold until now."""
-        elapsed = self._loop.now - self._since
-        self._since = self._loop.now
-        if elapsed > 0 and self._left:
-            running = self._running()
-            for task in running:
-                self._left[task] -= elapsed * self._rate(self._kind[task], len(running))
+        now, left = self._loop.now, self._left
+        elapsed = now - self._since
+        self._since = now
+        if elapsed > 0 and left:
+            n = self._at_once
+            for task in itertools.islice(left, n):
+                left[task] -= elapsed * self._rate(self._kind[task], n)
 
     def changed(self) -> None:
         """Ends what is done and plans the next end at the rates that hold from now."""
@@ -178,14 +181,15 @@ class Shared(Generic[Kind]):
         left = self._left
         if not left:
             return
-        for task in [task for task, seconds in left.items() if seconds <= _NOTHING]:
-            self._end(task)
-        running = self._running()
+        if min(left.values()) <= _NOTHING:
+            for task in [task for task, seconds in left.items() if seconds <= _NOTHING]:
+                self._end(task)
+        n = self._at_once
         soonest = math.inf
-        for task in running:
-            rate = self._rate(self._kind[task], len(running))
-            if rate > 0:
-                soonest = min(soonest, left[task] / rate)
+        for task, seconds in itertools.islice(left.items(), n):
+            rate = self._rate(self._kind[task], n)
+            if rate > 0 and seconds / rate < soonest:
+                soonest = seconds / rate
         if soonest < math.inf:
             self._loop.at(self._loop.now + soonest, partial(self._due, self._version))
 
@@ -194,10 +198,11 @@ class Shared(Generic[Kind]):
         """Whether nothing runs or waits here: then no change of rates matters."""
         return not self._left
 
-    def _running(self) -> list[Event]:
-        if self._servers is None or len(self._left) <= self._servers:
-            return list(self._left)
-        return list(itertools.islice(self._left, self._servers))
+    @property
+    def _at_once(self) -> int:
+        """How many tasks run; those behind them wait."""
+        n = len(self._left)
+        return n if self._servers is None or n < self._servers else self._servers
 
     def _due(self, version: int) -> None:
         if version == self._version:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from gputrace.simulate.disturbance import Disturbance
-from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared
+from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared, Until
 from gputrace.simulate.schedule import NTT_PHASES, CallRecord, CallWork, Limits, Schedule, Span, SynthesisRecord
 from gputrace.simulate.speed import Demand, Strain, demand, pool_slowness, speed
 
@@ -28,12 +28,16 @@ def simulate(
     until: float = math.inf,
     disturbance: Disturbance | None = None,
     calls: int | None = None,
+    in_detail: bool = True,
 ) -> Schedule:
     """The schedule of these partitions, synthesised in the order given.
 
-    What runs at `until`, or when `calls` calls have given the mutex back, stays open.
+    What runs at `until`, or when `calls` calls have given the mutex back, stays open. Unless it is `in_detail`, which
+    takes twice as long, the schedule lacks what nobody waits for: deallocations, and phases inside a hold but for the
+    wait at the barrier.
     """
-    pipeline = _Pipeline(works, limits, random.Random(f"pipeline {seed}"), disturbance or Disturbance(), calls)
+    rng = random.Random(f"pipeline {seed}")
+    pipeline = _Pipeline(works, limits, rng, disturbance or Disturbance(), calls, in_detail)
     pipeline.loop.run(until)
     for call in pipeline.schedule.calls:
         if call.outcome == "ok" and math.isnan(call.finalised):
@@ -51,6 +55,7 @@ class _Pipeline:
         rng: random.Random,
         disturbance: Disturbance,
         most_calls: int | None,
+        in_detail: bool,
     ) -> None:
         self.loop = loop = Loop()
         self.limits = limits
@@ -82,9 +87,11 @@ class _Pipeline:
         self._device: Shared[Demand] = Shared(loop, self._device_rate)
         self._log = random.Random(f"log {rng.random()}" if disturbance.sink else "log")
         self._strain = Strain()
+        self._pool_slowness = 1.0
         self._undisturbed = disturbance == Disturbance()
         # Nothing strains the device but copies beside syntheses.
         self._calm = self._undisturbed and limits.allocation_rate >= 1.0
+        self._in_detail = in_detail
         for edge in disturbance.edges:
             loop.at(edge, self._count)
         loop.at(limits.start_up, self._dispatch)
@@ -94,7 +101,7 @@ class _Pipeline:
     def _pool_rate(self, _kind: str, n: int) -> float:
         limits = self.limits
         fair_share = limits.pool_threads / (n * limits.threads_per_task)
-        return min(1.0, fair_share) / pool_slowness(self._strain, limits)
+        return (fair_share if fair_share < 1.0 else 1.0) / self._pool_slowness
 
     def _device_rate(self, asked: Demand, _n: int) -> float:
         return speed(asked, self._strain, self.limits)
@@ -106,6 +113,7 @@ class _Pipeline:
         self._running += running
         self._allocating += allocating
         self._strain = self._strained()
+        self._pool_slowness = pool_slowness(self._strain, self.limits)
         for shared in busy:
             shared.changed()
 
@@ -143,7 +151,9 @@ class _Pipeline:
                 return
             if self._in_flight >= (work.in_flight or limits.in_flight):
                 return
-            ready = self.disturbance.short_until(max(work.arrives, self.loop.now))
+            ready = max(work.arrives, self.loop.now)
+            if not self._undisturbed:
+                ready = self.disturbance.short_until(ready)
             if ready > self.loop.now:
                 self.loop.at(ready, self._dispatch)
                 return
@@ -293,6 +303,9 @@ class _Pipeline:
 
     def _on_gpu(self, call: CallRecord, prep: Event) -> Process:
         work, limits, loop = call.work, self.limits, self.loop
+        if self._calm and not self._in_detail and work.fails is None and work.num_circuits == 1:
+            yield from self._at_a_stretch(call, prep)
+            return
         yield limits.launch
         call.gpu_begin = loop.now
         call.warmup = call.gpu not in self._warm
@@ -339,6 +352,31 @@ class _Pipeline:
                 call.gpu_end = loop.now
             yield from self._print(call, name)
         yield work.after_gpu
+
+    def _at_a_stretch(self, call: CallRecord, prep: Event) -> Process:
+        """As `_on_gpu`: what lies between a pageable copy, the barrier and the end is one delay, edges the same."""
+        work, limits, loop = call.work, self.limits, self.loop
+        new_domain = self._domain.get(call.gpu) != work.domain_log2
+        call.warmup = call.gpu not in self._warm
+        alloc = self._seconds(call, "d_b_alloc", 0)
+        self._warm.add(call.gpu)
+        self._domain[call.gpu] = work.domain_log2
+        call.gpu_begin = loop.now + limits.launch
+        copy = call.gpu_begin + (limits.allocate_d_a if new_domain else 0.0) + alloc
+        if work.pinned:
+            copied = copy + work.ntt_kernels
+        else:
+            yield Until(copy)
+            yield self._on_device("ntt_kernels", work, work.ntt_kernels)
+            copied = loop.now
+        synced = copied + work.pinned_copy + self._seconds(call, "coset_intt_sync", 0)
+        yield Until(synced + work.msm_init + work.msm_invoke + work.msm_dtor + limits.ntt_tail)
+        call.ntt_end = call.barrier_begin = loop.now
+        if limits.barrier:
+            yield prep
+        call.barrier_end = loop.now + limits.wake_up
+        call.gpu_end = call.barrier_end + work.batch_add + work.tail_msm
+        yield Until(call.gpu_end + work.after_gpu)
 
     def _on_device(self, name: str, work: CallWork, seconds: float) -> Event | float:
         """What may be slowed down while it runs is a task; anything else just takes its time."""
@@ -392,7 +430,8 @@ class _Pipeline:
             self._failed.add(key)
         else:
             call.finished = self.loop.now
-            self.loop.start(self._free(call))
+            if self._in_detail:
+                self.loop.start(self._free(call))
         asked = self.loop.now
         yield self._tracker.acquire()
         call.tracker_wait = self.loop.now - asked

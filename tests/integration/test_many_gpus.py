@@ -13,7 +13,7 @@ from gputrace.loading import load
 from gputrace.rebuild import separate
 from gputrace.rebuild.beam import Kinds, likeliest_holds
 from gputrace.rebuild.blocks import MutexLine
-from gputrace.rebuild.matching import disjoint, overlapping
+from gputrace.rebuild.rivals import disjoint, overlapping
 from gputrace.rebuild.timebounds import TimeBounds
 from gputrace.simulate.capture import Simulation, play
 from gputrace.simulate.scenarios import PRESETS

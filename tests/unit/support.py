@@ -7,9 +7,10 @@ from pathlib import Path
 import polars as pl
 
 from gputrace import schema
+from gputrace.ingest.families import parse_lines
 from gputrace.ingest.formats import bundled_formats
 from gputrace.ingest.log_result import LogResult
-from gputrace.ingest.marks import parse_lines, read_log
+from gputrace.ingest.marks import read_log
 from gputrace.ingest.opening import ByteSource
 from gputrace.rebuild.sequence import Sequence as MarkSequence
 from gputrace.rebuild.sequence import to_sequence

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputrace.ingest.inputs import Ingested
-from gputrace.rebuild.attempts import Attempt
-from gputrace.rebuild.binding import Matched, Pairs, bind_blocks, match_lines
-from gputrace.rebuild.blocks import Block
+from gputrace.rebuild.attempts import ATTEMPTS, Attempts
+from gputrace.rebuild.binding import bind_blocks
+from gputrace.rebuild.blocks import Block, Blocks
+from gputrace.rebuild.matching import Matched, Pairs, match_lines
 from gputrace.rebuild.rebuild import rebuild
 from gputrace.rebuild.timebounds import TimeBounds
 from tests.unit.prover import EPOCH_NS, MS, Planned, print_log, schedule
@@ -31,6 +32,7 @@ def block(locked: int, unlocked: int, pre_lock: int, wait: int, held: int) -> Bl
         last_order=unlocked,
         source=0,
         orders={"mutex_acquired": locked, "mutex_released": unlocked},
+        lines={"mutex_acquired": locked + 1, "mutex_released": unlocked + 1},
         ms={
             "pre_lock_cpu_ms": pre_lock,
             "mutex_wait_ms": wait,
@@ -40,17 +42,29 @@ def block(locked: int, unlocked: int, pre_lock: int, wait: int, held: int) -> Bl
     )
 
 
+Attempt = dict[str, Any]
+
+
 def attempt(partition: int, order: int, start_ms: int, prove_start_ms: int | None, **known: Any) -> Attempt:
     """An attempt that started at this position and time."""
-    return Attempt(
-        partition % 2,
-        "j",
-        partition,
-        start_order=order,
-        start_ns=start_ms * MS,
-        prove_start_ms=prove_start_ms,
+    return {
+        "worker": partition % 2,
+        "job": "j",
+        "partition": partition,
+        "restart": 0,
+        "start_order": order,
+        "start_ns": start_ms * MS,
+        "prove_start_ms": prove_start_ms,
         **known,
-    )
+    }
+
+
+def bound(blocks: list[Block], attempts: list[Attempt], bounds: TimeBounds) -> list[int | None]:
+    """For each block the number of its attempt."""
+    frame = pl.DataFrame([dict.fromkeys(ATTEMPTS) | own for own in attempts], schema=ATTEMPTS)
+    found, residual_ms = bind_blocks(Blocks.of(blocks), Attempts(frame), bounds)
+    assert len(found) == len(residual_ms) == len(blocks)
+    return [None if number < 0 else number for number in found.tolist()]
 
 
 def rebuilt(lines: list[str]) -> pl.DataFrame:
@@ -72,7 +86,7 @@ def test_first_come_would_be_wrong(knows_prove_start: bool) -> None:
         attempt(1, 2, 60, 1970 if knows_prove_start else None, end_order=32),
     ]
     bounds = TimeBounds.of([(1, 0.0), (2, 60.0 * MS), (15, 95.0 * MS), (22, 2005.0 * MS), (31, 5040.0 * MS)])
-    assert [index for index, _ in bind_blocks(OVERTAKEN, attempts, bounds)] == [1, 0]
+    assert bound(OVERTAKEN, attempts, bounds) == [1, 0]
 
 
 def test_times_alone_decide_between_blocks_of_the_same_length() -> None:
@@ -82,40 +96,38 @@ def test_times_alone_decide_between_blocks_of_the_same_length() -> None:
     # Partition 1 entered 20 ms earlier and asked at -20 + 50 = 30; partition 0 asked at 0 + 30 = 30 and waited.
     blocks[1].ms["mutex_wait_ms"] = 1000
     bounds = TimeBounds.of([(9, 29.0 * MS), (11, 33.0 * MS), (40, 2050.0 * MS)])
-    assert [index for index, _ in bind_blocks(blocks, attempts, bounds)] == [1, 0]
+    assert bound(blocks, attempts, bounds) == [1, 0]
 
 
 def test_a_return_sooner_than_the_call_is_impossible() -> None:
     # prove_start must not be less than total_start_fn: however well the times fit, partition 0 cannot be it.
     blocks = [block(10, 20, 30, 0, 1000)]
     attempts = [attempt(0, 1, 0, 900, end_order=30), attempt(1, 2, 150, 1031, end_order=31)]
-    ((index, _),) = bind_blocks(blocks, attempts, NO_BOUNDS)
-    assert index == 1
+    assert bound(blocks, attempts, NO_BOUNDS) == [1]
 
 
 def test_an_attempt_that_closed_before_the_block_cannot_be_chosen() -> None:
     blocks = [block(10, 20, 30, 0, 1000)]
     finished = attempt(0, 1, 0, None, end_order=15)
     moved_on = attempt(2, 2, 0, None, next_pickup_order=19)
-    assert bind_blocks(blocks, [finished, moved_on], NO_BOUNDS)[0][0] is None
+    assert bound(blocks, [finished, moved_on], NO_BOUNDS) == [None]
     late = attempt(1, 3, 500, None, end_order=21)
-    assert bind_blocks(blocks, [finished, moved_on, late], NO_BOUNDS)[0][0] == 2
+    assert bound(blocks, [finished, moved_on, late], NO_BOUNDS) == [2]
 
 
 def test_an_attempt_that_starts_after_the_lock_cannot_be_chosen() -> None:
-    assert bind_blocks([block(10, 20, 30, 0, 1000)], [attempt(0, 11, 0, None)], NO_BOUNDS)[0][0] is None
+    assert bound([block(10, 20, 30, 0, 1000)], [attempt(0, 11, 0, None)], NO_BOUNDS) == [None]
 
 
 def test_an_attempt_of_another_run_cannot_be_chosen() -> None:
-    other = attempt(0, 1, 0, None)
-    other.restart = 1
-    assert bind_blocks([block(10, 20, 30, 0, 1000)], [other], NO_BOUNDS)[0][0] is None
+    other = attempt(0, 1, 0, None, restart=1)
+    assert bound([block(10, 20, 30, 0, 1000)], [other], NO_BOUNDS) == [None]
 
 
 def test_each_attempt_is_used_once() -> None:
     blocks = [block(10, 20, 30, 0, 1000), block(21, 30, 30, 0, 1000)]
-    bound = bind_blocks(blocks, [attempt(0, 1, 0, None)], NO_BOUNDS)
-    assert sorted(index is None for index, _ in bound) == [False, True]
+    found = bound(blocks, [attempt(0, 1, 0, None)], NO_BOUNDS)
+    assert sorted(index is None for index in found) == [False, True]
 
 
 def test_a_missing_attempt_leaves_its_block_unbound() -> None:
@@ -125,7 +137,7 @@ def test_a_missing_attempt_leaves_its_block_unbound() -> None:
 
 
 def test_no_blocks_no_bindings() -> None:
-    assert bind_blocks([], [attempt(0, 1, 0, None)], NO_BOUNDS) == []
+    assert bound([], [attempt(0, 1, 0, None)], NO_BOUNDS) == []
 
 
 @st.composite
@@ -219,7 +231,12 @@ def matched(calls: int, costs: dict[tuple[int, int], float]) -> Matched:
     """What `match_lines` makes of pairs of call and line that cost so much."""
     pairs = sorted(costs)
     call, line = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
-    return match_lines(calls, Pairs(call, line, np.array([costs[pair] for pair in pairs], dtype=np.float64)))
+    lines, residuals = match_lines(
+        calls, Pairs(call, line, np.array([costs[pair] for pair in pairs], dtype=np.float64))
+    )
+    return [
+        (None if own < 0 else own, residual) for own, residual in zip(lines.tolist(), residuals.tolist(), strict=True)
+    ]
 
 
 @given(matchings())

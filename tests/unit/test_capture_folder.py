@@ -4,16 +4,22 @@ import errno
 import json
 import os
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from gputrace.errors import RecordingError, UsageError
+from gputrace.ingest.formats import bundled_formats
 from gputrace.ingest.inputs import Ingested, ingest
-from gputrace.ingest.recordings import RecordedLog, recording_at
+from gputrace.ingest.recordings import RecordedLog, recording_at, unread_samples
+from gputrace.ingest.trace_parts import extent_of, read_part
+from gputrace.ingest.traces import use_traces
 from gputrace.sampler import capture as capture_module
 from gputrace.sampler.capture import RAW, Capture, Limits
 from gputrace.sampler.compact import compact
@@ -101,6 +107,23 @@ def test_segments_are_one_recording_packed_or_not(tmp_path: Path, packed: bool) 
     assert prep_ms(read) == list(range(3000))
     assert read.samples.height == 2999 and read.samples["rx_wire_bytes"].sum() == 2999e3
     assert "rotated-log" not in {notice.code for notice in read.quality.notices}
+    assert_frame_equal(in_parts(folder, 4), read.samples)
+
+
+def in_parts(folder: Path, count: int) -> pl.DataFrame:
+    """The samples of a recording's folder, read part by part."""
+    recording = recording_at(str(folder))
+    trace = unread_samples(recording, bundled_formats()) if recording else None
+    extent = extent_of(trace) if trace else None
+    assert trace is not None and extent is not None
+    edges = np.linspace(extent.first_ns, extent.last_ns, count + 1).astype(np.int64).tolist()
+    parts = []
+    for from_ns, to_ns in pairwise(edges):
+        part, read = read_part(trace, extent, from_ns, to_ns), Ingested()
+        assert part is not None
+        use_traces(read, [part], {}, True)
+        parts.append(read.samples)
+    return pl.concat(parts).unique(maintain_order=True)
 
 
 def test_packing_keeps_every_cell(tmp_path: Path) -> None:

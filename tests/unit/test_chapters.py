@@ -49,9 +49,8 @@ def _marks(events: Sequence[tuple[str, int | None]]) -> pl.DataFrame:
 @given(
     count=st.integers(0, 120),
     lot=st.integers(1, 40),
-    size=st.builds(
-        Size, st.integers(1, 30), st.sampled_from([np.inf, 5.0, 17.0]), st.integers(0, 20), st.integers(0, 9)
-    ),
+    seconds=st.sampled_from([np.inf, 5.0, 17.0]),
+    sizes=st.tuples(st.integers(1, 30), st.integers(0, 20), st.integers(0, 9)),
 )
 @settings(deadline=None)
 def test_every_mark_is_one_chapters_own(count: int, lot: int, seconds: float, sizes: tuple[int, int, int]) -> None:

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from gputrace.errors import InputError
+from gputrace.ingest.families import parse_lines
 from gputrace.ingest.formats import RecordFormat, TableFormat, WrapperFormat, bundled_formats, load_format
-from gputrace.ingest.marks import parse_lines
 from gputrace.ingest.tables import matches, read_table
 from gputrace.ingest.wrappers import ANSI_COLOUR, unwrap
 from gputrace.resources import parsers_dir

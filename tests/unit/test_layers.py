@@ -152,7 +152,6 @@ HEAVY = {
     "jinja2",
     "vl_convert",
     "pynvml",
-    "ruptures",
     "zstandard",
     "perfetto",
     "google",
@@ -185,4 +184,4 @@ def test_the_sampler_loads_the_standard_library_alone() -> None:
 
 def test_a_diagnosis_loads_no_drawing_library() -> None:
     loaded = loaded_by("import gputrace; gputrace.load; gputrace.analyze")
-    assert loaded & {"altair", "jinja2", "vl_convert", "ruptures", "perfetto", "google"} == set()
+    assert loaded & {"altair", "jinja2", "vl_convert", "perfetto", "google"} == set()

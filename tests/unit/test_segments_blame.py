@@ -15,7 +15,7 @@ from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.segments import alloc_bursts, build_segments, call_modes, windows
 from gputrace.trace import Trace
 from tests.unit.prover import Planned, schedule
-from tests.unit.support import S, frame_of
+from tests.unit.support import MS, S, frame_of
 from tests.unit.traces import (
     LINE_RATE,
     USUAL,
@@ -421,6 +421,20 @@ def test_an_empty_queue_is_no_work_queued() -> None:
     trace = trace_of(plan, USUAL, queue=[(call.start - 1.0, call.start - 0.5) for call in plan])
     assert main_cause(trace, "no_work") == "no-work-queued"
     assert charged(trace)["no-work-queued"] == pytest.approx(9 * 1.5, rel=0.05)
+
+
+def test_a_long_time_without_work_has_a_row_for_ten_seconds_but_for_its_ends() -> None:
+    plan = run(2, between_ms=60_000.0)
+    trace = trace_of(plan, USUAL, queue=[(call.start - 1.0, call.start - 0.5) for call in plan])
+    diagnosis = diagnose(trace)
+    idle = diagnosis.blame.filter(pl.col("cause") == "no-work-queued")
+    lengths = idle.select((pl.col("end_ns") - pl.col("start_ns")) / 1e9).to_series()
+    assert lengths.max() == pytest.approx(10.0)
+    assert lengths[:40].max() == lengths[-40:].max() == pytest.approx(0.1)
+    # But for half a millisecond in which something was queued, they follow each other.
+    assert ((idle["start_ns"][1:] - idle["end_ns"][:-1]).abs() <= 0.5 * MS).all()
+    assert idle["idle_s"].sum() == pytest.approx(60.0, abs=0.2)
+    assert diagnosis.blame["idle_s"].sum() == pytest.approx(diagnosis.states["idle_s"].sum())
 
 
 def test_a_worker_that_does_not_take_what_is_queued_is_the_host() -> None:

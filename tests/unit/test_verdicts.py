@@ -399,6 +399,12 @@ def test_a_load_that_drifts_beside_a_drifting_rate_is_less_sure_than_its_calls_a
     assert mixed.slope_low < mixed.slope < mixed.slope_high
 
 
+def test_a_load_that_changes_only_between_the_calls_that_are_looked_at_has_no_relation() -> None:
+    load, value = np.full(10_000, 9.0), np.arange(10_000.0)
+    load[1] = 3.0
+    assert relate("load", load, value) is None
+
+
 def test_noise_is_seldom_taken_for_contention() -> None:
     rng = np.random.default_rng(7)
     found = [relate("load", rng.integers(1, 12, 40).astype(float), rng.normal(4.0, 1.0, 40)) for _ in range(40)]

@@ -12,13 +12,12 @@ from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
 from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.records import Records, Span
+from gputrace.analysis.segments import BETWEEN_HOLDS
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, SLOWEST_COPY_BYTES_PER_S, Thresholds
 from gputrace.trace import Trace
 
 _LINES_NAMED = 3
-# Names of segments in which nobody holds the mutex.
-BETWEEN_HOLDS = ("no_work", "release_abc", "pickup", "pre_lock", "between_calls")
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
+from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, Verdict
 from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 from gputrace.analysis.signs.waits import COMPUTING, UNHELD, asked, waits
@@ -22,8 +22,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             hypothesis, "undetermined", [], "add the prover's stderr: mutex_wait_ms and the holds are printed there"
         )
     if not case.tells:
-        verdict = "refuted" if not whole_call else "supported" if case.weighs(hypothesis.id) else "undetermined"
-        return case.finding(hypothesis, verdict, [])
+        told: Verdict = "supported" if case.weighs(hypothesis.id) else "undetermined"
+        return case.finding(hypothesis, told if whole_call else "refuted", [])
     waiting = waits(case.trace, case.blame, whole_call)
     total_s = float(waiting["wait_s"].sum())
     by_cause = waiting.group_by("cause").agg(pl.col("wait_s").sum()).sort("wait_s", "cause", descending=[True, False])

@@ -138,7 +138,7 @@ def _continued(run: Run, works: list[CallWork], limits: Limits, stalled: Sequenc
 
 
 def _outcome(run: Run, setting: Setting) -> _Outcome:
-    schedule = simulate(setting.works, setting.limits, calls=len(run.seen.calls))
+    schedule = simulate(setting.works, setting.limits, calls=len(run.seen.calls), in_detail=False)
     calls = first_calls(schedule, len(run.seen.calls))
     unlocks = [call.unlock for call in calls]
     span = max(unlocks) - min(unlocks)

@@ -17,7 +17,7 @@ MUTEX_WAIT_SHARE, BARRIER_WAIT_S, BARRIER_WAIT_SHARE, UNLOCK_SHARE = 0.1, 0.5, 0
 
 def replay(own: Services, seed: int = 0) -> Schedule:
     """The schedule that the model makes of these services."""
-    return simulate(*own.bare(), seed)
+    return simulate(*own.bare(), seed, in_detail=False)
 
 
 def error_of(seen: Observed, schedule: Schedule) -> Replay:

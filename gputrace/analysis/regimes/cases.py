@@ -4,7 +4,7 @@ The rates that copies are measured against (the run's line rate, what each kind 
 whole run: a regime of a minute may not reach the line rate itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,11 +13,12 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import PhaseFinding, Regime
+from gputrace.analysis.durations import Durations, durations_of
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
 from gputrace.analysis.parts import part_of
-from gputrace.analysis.phases import summarise_phases
+from gputrace.analysis.phases import summarise_regime
 from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.regimes.stretches import Stretch
 from gputrace.analysis.segments import Windows, call_modes
@@ -35,9 +36,17 @@ Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, classed: Classed) -> tuple[Regime, ...]:
     """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates."""
     fastest = _fastest_copies(case.moved)
-    # Records are asked for by time: to cut all of them for every regime would take most of its time.
-    case = replace(case, trace=replace(case.trace, focus=None, marks=case.trace.marks.clear()))
-    return tuple(_judge(_restricted(case, stretch, spans, classed), stretch, fastest) for stretch in stretches)
+    # Records are asked for by time, samples are in the views: to cut all of them would take most of a regime's time.
+    marks, samples = case.trace.marks.clear(), case.trace.samples.clear()
+    case = replace(case, trace=replace(case.trace, focus=None, marks=marks, samples=samples))
+    complete = case.trace.calls.filter("complete")
+    durations = durations_of(case.trace, complete, [stretch.calls for stretch in stretches])
+    found = []
+    for number, stretch in enumerate(stretches):
+        inside = {name: own.in_regime(number) for name, own in durations.items()}
+        told = {name: own for name, own in inside.items() if len(own.call)}
+        found.append(_judge(_restricted(case, stretch, told, spans, classed), stretch, fastest))
+    return tuple(found)
 
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
@@ -62,7 +71,9 @@ def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     )
 
 
-def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) -> Case:
+def _restricted(
+    case: Case, stretch: Stretch, durations: Mapping[str, Durations], spans: Windows, classed: Classed
+) -> Case:
     """The case with only what happened in the stretch."""
     start_ns, end_ns = stretch.start_ns, stretch.end_ns
     trace = part_of(case.trace, stretch.calls, start_ns, end_ns)
@@ -70,7 +81,7 @@ def _restricted(case: Case, stretch: Stretch, spans: Windows, classed: Classed) 
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)
     middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
-    phases = classed(summarise_phases(trace, moved, bursts, with_drivers=False))
+    phases = classed(summarise_regime(durations, trace.calls.filter("complete"), moved))
     inside = _clipped(spans.frame, start_ns, end_ns)
     return replace(
         case,
@@ -94,33 +105,35 @@ def _clipped(frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
 
 
 def narrowed(view: GpuView, moved: Transfers, stretch: Stretch) -> tuple[GpuView, Transfers]:
-    """A GPU's view and transfers, samples and segments of the stretch only (by their middles); the fits stay."""
+    """A GPU's view and transfers, samples and segments of the stretch only (by their middles); the fits stay.
 
-    def inside(frame: pl.DataFrame) -> np.ndarray:
+    Nothing is copied but which piece belongs to what.
+    """
+
+    def inside(frame: pl.DataFrame) -> slice:
         middle = (frame["start_ns"].to_numpy() + frame["end_ns"].to_numpy()) // 2
-        return np.asarray((middle >= stretch.start_ns) & (middle < stretch.end_ns))
+        return slice(*np.searchsorted(middle, [stretch.start_ns, stretch.end_ns]).tolist())
 
-    sample_in, segment_in = inside(view.samples), inside(view.segments)
-    # -1 (in no segment) takes the last entry, which says so.
-    new_segment = np.append(np.where(segment_in, np.cumsum(segment_in) - 1, -1), -1)
-    kept = sample_in[view.pieces.sample]
+    samples, segments = inside(view.samples), inside(view.segments)
+    kept = slice(*np.searchsorted(view.pieces.sample, [samples.start, samples.stop]).tolist())
+    segment = view.pieces.segment[kept]
     pieces = Pieces(
         view.pieces.seconds[kept],
-        (np.cumsum(sample_in) - 1)[view.pieces.sample[kept]],
-        new_segment[view.pieces.segment[kept]],
+        view.pieces.sample[kept] - samples.start,
+        np.where((segment >= segments.start) & (segment < segments.stop), segment - segments.start, -1),
     )
     part = replace(
         view,
-        samples=view.samples.filter(pl.Series(sample_in)),
-        segments=view.segments.filter(pl.Series(segment_in)),
+        samples=view.samples[samples],
+        segments=view.segments[segments],
         pieces=pieces,
-        seconds=view.seconds[sample_in],
-        rx_wire=view.rx_wire[sample_in],
-        tx_wire=view.tx_wire[sample_in],
-        compute_s=view.compute_s[sample_in],
+        seconds=view.seconds[samples],
+        rx_wire=view.rx_wire[samples],
+        tx_wire=view.tx_wire[samples],
+        compute_s=view.compute_s[samples],
     )
     own = moved.instances.filter(pl.col("call").is_in(stretch.calls.implode()))
-    return part, replace(moved, kind_of=moved.kind_of[segment_in], instances=own)
+    return part, replace(moved, kind_of=moved.kind_of[segments], instances=own)
 
 
 # Labels.

@@ -7,10 +7,12 @@
 Stretches follow each other without a hole, from a restart's first lock to its last unlock.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis.phases import concurrent
@@ -48,6 +50,21 @@ class Quantities:
     def values(self, names: tuple[str, ...]) -> Floats:
         """The named columns as an array, calls by quantities."""
         return self.frame.select(names).to_numpy().astype(np.float64)
+
+    @cached_property
+    def cycles(self) -> Floats:
+        """From lock to lock, ms."""
+        return self.values((_CYCLE,))[:, 0]
+
+    @cached_property
+    def tested(self) -> Floats:
+        """The quantities `on_gpu`, in which a cut must show."""
+        return self.values(self.on_gpu)
+
+    @cached_property
+    def gpu(self) -> npt.NDArray[np.int32]:
+        """The GPU of each call."""
+        return self.frame["gpu"].to_numpy()
 
 
 def quantities(trace: Trace, bursts: pl.DataFrame) -> Quantities:
@@ -99,6 +116,8 @@ def find_stretches(trace: Trace, bursts: pl.DataFrame) -> list[Stretch]:
         begun = "start of the run" if not found else f"the prover was started again (run {int(str(restart)) + 1})"
         found += _of_restart(part, first, begun, run_s, trace)
         first += own.height
+    if found and trace.goes_on_from_ns:
+        found[0] = replace(found[0], start_ns=min(found[0].start_ns, *trace.goes_on_from_ns.values()))
     return found
 
 
@@ -108,13 +127,14 @@ def _seconds(calls: pl.DataFrame) -> float:
 
 def _of_restart(known: Quantities, first: int, begun: str, run_s: float, trace: Trace) -> list[Stretch]:
     cuts, reasons = _earned(known, _candidates(known), run_s)
+    running = _running(trace, known.frame)
     edges = [0, *cuts, known.frame.height]
     locks, ends = known.frame["lock_ns"], int(known.frame["unlock_ns"].max())  # type: ignore[arg-type]
     found = []
     for number, (low, high) in enumerate(pairwise(edges)):
         reason = begun if number == 0 else reasons[number - 1].words
         if number:
-            reason += _load(trace, known.frame, edges[number - 1 : number + 2])
+            reason += _load(running, edges[number - 1 : number + 2])
         found.append(
             Stretch(
                 first + low,
@@ -132,7 +152,7 @@ def _candidates(known: Quantities) -> list[int]:
     """Where a regime may begin, by all GPUs' calls together and by each GPU's own."""
     # The cycle is the sum of the others: it is tested, but not searched.
     searched = tuple(name for name in (*known.on_gpu, *known.beside) if name != _CYCLE)
-    values, cycles, gpu = known.values(searched), known.values((_CYCLE,))[:, 0], known.frame["gpu"].to_numpy()
+    values, cycles, gpu = known.values(searched), known.cycles, known.gpu
     rows = [np.flatnonzero(gpu == number) for number in np.unique(gpu)]
     z = np.zeros_like(values)
     for own in rows:
@@ -176,7 +196,7 @@ def _what_changed(known: Quantities, at: tuple[int, int, int], run_s: float) -> 
     best = _Reason("", 0.0)
     if not _long_enough(known.frame, low, cut, high, run_s):
         return best
-    values, cycles, gpu = known.values(known.on_gpu), known.values((_CYCLE,))[:, 0], known.frame["gpu"].to_numpy()
+    values, cycles, gpu = known.tested, known.cycles, known.gpu
     gpus = np.unique(gpu)
     for number in gpus:
         before, after = (a + np.flatnonzero(gpu[a:b] == number) for a, b in ((low, cut), (cut, high)))
@@ -207,11 +227,17 @@ def _words(found: list[Change]) -> str:
     return ", ".join(f"{c.name} {c.before:.0f} -> {c.after:.0f} ms" for c in parts[:_NAMED_IN_REASON])
 
 
-def _load(trace: Trace, calls: pl.DataFrame, edges: list[int]) -> str:
-    """How many syntheses ran before and after a cut, where that changed by a quarter or more."""
+def _running(trace: Trace, calls: pl.DataFrame) -> Floats | None:
+    """How many syntheses ran during each call; None where the log shows none."""
     if not trace.syntheses["start_ns"].count():
+        return None
+    return concurrent(trace.syntheses, calls["lock_ns"].to_numpy(), calls["unlock_ns"].to_numpy())
+
+
+def _load(running: Floats | None, edges: list[int]) -> str:
+    """How many syntheses ran before and after a cut, where that changed by a quarter or more."""
+    if running is None:
         return ""
-    running = concurrent(trace.syntheses, calls["lock_ns"].to_numpy(), calls["unlock_ns"].to_numpy())
     before, after = (float(running[low:high].mean()) for low, high in pairwise(edges))
     if abs(after - before) < 0.25 * max(before, after):
         return ""

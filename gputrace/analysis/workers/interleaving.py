@@ -74,7 +74,8 @@ def _interleaving(trace: Trace, gpu: _Gpu) -> Interleaving:
     window_s = float((windows["end_ns"] - windows["start_ns"]).sum()) / 1e9
     held_s = float((gpu.holds["unlock_ns"] - gpu.holds["lock_ns"]).sum()) / 1e9
     knows_queue = trace.syntheses["queued_ns"].count() > 0 and trace.syntheses["picked_up_ns"].count() > 0
-    work = _off_gpu_work(trace, gpu, knows_queue)
+    between = _between_holds(trace, gpu, knows_queue)
+    work = _off_gpu_work(trace, gpu, between)
     delaying = [item for item in work if item.kind in _DELAYING]
     hidden, exposed = sum(item.under_other_s for item in delaying), sum(item.exposed_s for item in delaying)
     waited_s, unheld_s, waits = _waits(gpu)
@@ -99,7 +100,7 @@ def _interleaving(trace: Trace, gpu: _Gpu) -> Interleaving:
         handover_uncertainty_ms=uncertainty_ms,
         alternation_share=alternation,
         longest_run=longest,
-        shortest=shortest_times(_shares(trace, gpu, knows_queue)),
+        shortest=shortest_times(_shares(trace, gpu, between)),
         notes=tuple(_notes(gpu, knows_queue, uncertainty_ms or 0.0)),
     )
 
@@ -245,8 +246,8 @@ def _clipped(work: pl.DataFrame, spans: Spans) -> pl.DataFrame:
     )
 
 
-def _off_gpu_work(trace: Trace, gpu: _Gpu, knows_queue: bool) -> list[OffGpuWork]:
-    """Each kind of work of all workers, cut to the window, by what the mutex did meanwhile."""
+def _off_gpu_work(trace: Trace, gpu: _Gpu, between: pl.DataFrame) -> list[OffGpuWork]:
+    """Each kind of work of all workers, `between` holds and beside, cut to the window, by what the mutex did then."""
     own = ["worker", "call", "kind", "start_ns", "end_ns"]
     of_gpu = pl.col("call").is_in(gpu.calls["call"].implode())
     beside = trace.phases.filter(of_gpu & pl.col("name").is_in(["prep_msm", "b_g2_msm"])).rename({"name": "kind"})
@@ -259,17 +260,19 @@ def _off_gpu_work(trace: Trace, gpu: _Gpu, knows_queue: bool) -> list[OffGpuWork
         pl.col("finish_ns").alias("end_ns"),
     )
     work = pl.concat(
-        [_between_holds(trace, gpu, knows_queue), beside.select(own).drop_nulls(), finalise.drop_nulls()],
+        [between, beside.select(own).drop_nulls(), finalise.drop_nulls()],
         how="vertical_relaxed",
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     work = _clipped(work, merged(gpu.windows.select("start_ns", "end_ns")))
+    held = gpu.held()
+    of_worker = {number: (gpu.held(number), gpu.barriers(number)) for number in work["worker"].unique()}
     parts: dict[str, list[tuple[Ints, Ints, Ints]]] = {}
     for (kind, worker), some in work.group_by("kind", "worker", maintain_order=True):
         start, end = some["start_ns"].to_numpy(), some["end_ns"].to_numpy()
-        number = int(str(worker))
-        any_hold = covered_ns(start, end, gpu.held())
-        own_hold = covered_ns(start, end, gpu.held(number))
-        barrier = covered_ns(start, end, gpu.barriers(number))
+        own_held, own_barriers = of_worker[int(str(worker))]
+        any_hold = covered_ns(start, end, held)
+        own_hold = covered_ns(start, end, own_held)
+        barrier = covered_ns(start, end, own_barriers)
         parts.setdefault(str(kind), []).append(
             (any_hold - own_hold, own_hold - barrier, end - start - any_hold + barrier)
         )
@@ -284,9 +287,8 @@ def _off_gpu_work(trace: Trace, gpu: _Gpu, knows_queue: bool) -> list[OffGpuWork
 # What the shortest time needs.
 
 
-def _shares(trace: Trace, gpu: _Gpu, knows_queue: bool) -> list[Share]:
-    """Per restart: seconds inside holds, and what each worker did between its own holds."""
-    between = _between_holds(trace, gpu, knows_queue)
+def _shares(trace: Trace, gpu: _Gpu, between: pl.DataFrame) -> list[Share]:
+    """Per restart: seconds inside holds, and what each worker did between its own holds (`_between_holds`)."""
     late = _late_prep_s(trace, gpu, between)
     length_s = (pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9
     shares = []

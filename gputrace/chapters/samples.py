@@ -1,0 +1,70 @@
+"""The GPU trace of a long run: read for one chapter after the other."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+from gputrace.analysis.parts import part_of
+from gputrace.analysis.segments import windows
+from gputrace.chapters.chapter import Own
+from gputrace.ingest.inputs import Ingested
+from gputrace.ingest.trace_parts import Extent, read_part
+from gputrace.ingest.traces import TraceInput, use_traces
+from gputrace.rebuild.gpus import map_gpus
+from gputrace.rebuild.on_trace import check_overlap
+from gputrace.trace import Trace
+
+# At 0.1 s, seven hours of eight GPUs.
+ROWS_OF_CHAPTER = 2_000_000
+
+
+class Sampler:
+    """Gives chapters their samples. Which GPU of the log is which of the trace is found out in the first that has some,
+    unless `gpu_map` says it."""
+
+    def __init__(self, trace: TraceInput, extent: Extent, gpu_map: dict[int, int] | None) -> None:
+        self._trace, self._extent, self._gpu_map = trace, extent, gpu_map
+        first_ns, last_ns = extent.first_ns, extent.last_ns
+        self.info = replace(trace.info, rows=extent.rows, first_ns=first_ns, last_ns=last_ns)
+        self.chapter_s = max(1.0, (last_ns - first_ns) / 1e9 * ROWS_OF_CHAPTER / max(1, extent.rows))
+
+    def put_into(self, chapter: Trace) -> None:
+        """Gives a chapter that has calls the samples of its windows."""
+        spans = windows(chapter).frame
+        if spans.is_empty():
+            return
+        start_ns, end_ns = int(spans["start_ns"].min()), int(spans["end_ns"].max())  # type: ignore[arg-type]
+        if not self._read(chapter, start_ns, end_ns):
+            return
+        known = self._gpu_map
+        if known is not None:
+            # A GPU may have no samples in a chapter.
+            there = set(chapter.samples["gpu"].unique())
+            known = {log: of for log, of in known.items() if of in there} or {gpu: gpu for gpu in there}
+        found = map_gpus(chapter, known)
+        self._gpu_map = self._gpu_map or found or {gpu: gpu for gpu in self._extent.gpus}
+        check_overlap(chapter)
+
+    def alone(self) -> Iterator[Own]:
+        """Chapters of a run without a log: stretches of equal length."""
+        start_ns, last_ns = self._extent.first_ns, self._extent.last_ns + 1
+        count = max(1, round((last_ns - start_ns) / 1e9 / self.chapter_s))
+        edges = [start_ns + (last_ns - start_ns) * n // count for n in range(count + 1)]
+        for low, high in pairwise(edges):
+            chapter = Trace(inputs=[self.info])
+            if self._read(chapter, low, high):
+                yield Own(part_of(chapter, chapter.calls["call"], low, high))
+
+    def _read(self, chapter: Trace, start_ns: int, end_ns: int) -> bool:
+        """Whether there is anything in that time."""
+        part = read_part(self._trace, self._extent, start_ns, end_ns)
+        if part is None:
+            return False
+        read = Ingested()
+        use_traces(read, [part], {}, any_log=True)
+        chapter.samples, chapter.host, chapter.gpus = read.samples, read.host, read.gpus
+        own, said = chapter.quality, read.quality
+        own.samples, own.samples_missing = said.samples, said.samples_missing
+        own.counter_wraps, own.counter_ambiguous = said.counter_wraps, said.counter_ambiguous
+        own.notices += said.notices
+        return True
