@@ -81,8 +81,8 @@ class CircuitSearch:
         at = self.lines.at(event)[line]
         kept = (self.lock[hold] < at) & (at < self.ntt[hold])
         hold, at = hold[kept], at[kept]
-        soon = np.minimum(at - self.lock[hold], PLACED - 1.0)
-        chosen = disjoint(np.stack([self.ntt[hold], at], axis=1), PLACED - soon)
+        worth = PLACED / (at - self.lock[hold])
+        chosen = disjoint(np.stack([self.ntt[hold], at], axis=1), worth)
         hold, at = hold[chosen], at[chosen]
         self.hold_of[at] = hold
         self.allocates[hold] = True

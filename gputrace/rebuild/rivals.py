@@ -8,7 +8,7 @@ from gputrace.rebuild.columns import Floats, Ints
 Bools = npt.NDArray[np.bool_]
 
 # A row is worth this less what makes it odd, nats: no choice between rivals is worth leaving an item out.
-PLACED = 100.0
+PLACED = 1000.0
 # So often a value may occur, or not, by chance.
 _CHANCE = 3.0
 # So many rival rows are weighed in one call of the solver: one by one its start would cost more than its work.
@@ -95,6 +95,6 @@ def _likeliest(members: Ints, worth: Floats) -> Bools:
         integrality=np.ones(len(members), dtype=np.int64),
         bounds=Bounds(0, 1),
         constraints=LinearConstraint(uses, ub=1),
-        options={"node_limit": _MOST_BRANCHES},
+        options={"node_limit": _MOST_BRANCHES, "mip_rel_gap": 0.0},
     )
     return found.x > 0.5 if found.x is not None else np.zeros(len(members), dtype=bool)

@@ -36,11 +36,10 @@ _LATE_MS = 500.0
 
 
 def interleaved(sequence: Sequence) -> bool:
-    """Whether holds of several GPUs mix. Any of three signs will do, seen at more than one hold in a hundred.
+    """Whether holds of several GPUs mix. There are three signs of it, and one alone may be chance or a lost line.
 
     A release's figures add up with a lock that is not the last before it; two locks follow each other without a
-    release, and as often two releases without a lock; or two ntt_msm_h with neither between. In a log of one GPU
-    these need lost lines: one for the first two (and calls that fail lock without a release), two for the last.
+    release, and two releases without a lock; two ntt_msm_h have neither a lock nor a release between them.
     """
     locks, releases, ntts = map(sequence.figures_of, ("mutex_acquired", "mutex_released", "ntt_msm_h"))
     if locks.is_empty() or releases.is_empty():
@@ -58,7 +57,7 @@ def interleaved(sequence: Sequence) -> bool:
         # A call that is spread over several GPUs prints one for each.
         first = ntts if "gpu_tid" not in ntts.columns else ntts.filter(pl.col("gpu_tid").fill_null(0) == 0)
         in_turns = _in_a_row(first["order"].to_numpy(), np.sort(np.concatenate([locked, released])))
-    return max(of_earlier, both_open, in_turns) > _MIXED_SHARE * len(released)
+    return of_earlier + both_open + in_turns > max(1.0, _MIXED_SHARE * len(released))
 
 
 def _in_a_row(orders: Ints, between: Ints) -> int:

@@ -143,30 +143,31 @@ def _followed_by(lines: HoldLines, works: _Work, event: str) -> _Work:
 
 def _spines(lines: HoldLines, works: _Work) -> _Spines:
     """Every lock, GPU thread and release that may be of one hold."""
+    lock, release, low, high, oddity = _ends(lines)
+    works = _likeliest_works(works)
+    one, other = overlapping(low, high, works.low_ms, works.high_ms)
+    members = np.stack([lock[one], works.ntt[other], works.tail[other], release[one]], axis=1)
+    low, high = np.maximum(low[one], works.low_ms[other]), np.minimum(high[one], works.high_ms[other])
+    spines = _Spines(members, low, high, oddity[one] + works.oddity[other])
+    after_ms = lines.ms["mutex_held_ms"][members[:, 3]] - lines.ms["gpu_total_ms"][members[:, 2]]
+    kept = (np.diff(members, axis=1) > 0).all(axis=1) & (after_ms >= 0.0) & (after_ms <= _MOST_AFTER_GPU_MS)
+    spines = spines.rows(kept)
+    oddity = rarity(after_ms[kept]) + apart(spines.lines[:, 3] - spines.lines[:, 2])
+    return spines._replace(oddity=spines.oddity + oddity + lines.disagreement(spines.low_ms, spines.high_ms))
+
+
+def _ends(lines: HoldLines) -> tuple[Ints, Ints, Floats, Floats, Floats]:
+    """Every lock and release whose figures add up: where they are, the lock's earliest and latest time, the oddity."""
     lock_at, release_at = lines.at("mutex_acquired"), lines.at("mutex_released")
     low, high = lines.before_ms(lock_at, 0.0)
     release_low, release_high = lines.before_ms(release_at, lines.since_lock_ms[release_at])
     one, other = overlapping(low, high, release_low, release_high)
     low, high = np.maximum(low[one], release_low[other]), np.minimum(high[one], release_high[other])
-    lock, release = lock_at[one], release_at[other]
-    off_ms = lines.ms["total_start_fn_ms"][release] - lines.ms["mutex_held_ms"][release]
-    off_ms = off_ms - lines.ms["pre_lock_cpu_ms"][lock] - lines.ms["mutex_wait_ms"][lock]
+    lock, release, ms = lock_at[one], release_at[other], lines.ms
+    before_ms = ms["pre_lock_cpu_ms"][lock] + ms["mutex_wait_ms"][lock]
+    off_ms = ms["total_start_fn_ms"][release] - ms["mutex_held_ms"][release] - before_ms
     kept = (lock < release) & (off_ms >= 0.0) & (off_ms <= CALL_SLACK_MS)
-    lock, release, off_ms, low, high = lock[kept], release[kept], off_ms[kept], low[kept], high[kept]
-    likeliest = _likeliest_works(works)
-    one, other = overlapping(low, high, likeliest.low_ms, likeliest.high_ms)
-    members = np.stack([lock[one], likeliest.ntt[other], likeliest.tail[other], release[one]], axis=1)
-    after_ms = lines.ms["mutex_held_ms"][members[:, 3]] - lines.ms["gpu_total_ms"][members[:, 2]]
-    spines = _Spines(
-        members,
-        np.maximum(low[one], likeliest.low_ms[other]),
-        np.minimum(high[one], likeliest.high_ms[other]),
-        rarity(off_ms)[one] + likeliest.oddity[other],
-    )
-    kept = (np.diff(members, axis=1) > 0).all(axis=1) & (after_ms >= 0.0) & (after_ms <= _MOST_AFTER_GPU_MS)
-    spines = spines.rows(kept)
-    oddity = rarity(after_ms[kept]) + apart(spines.lines[:, 3] - spines.lines[:, 2])
-    return spines._replace(oddity=spines.oddity + oddity + lines.disagreement(spines.low_ms, spines.high_ms))
+    return lock[kept], release[kept], low[kept], high[kept], rarity(off_ms[kept])
 
 
 def _likeliest_works(works: _Work) -> _Work:
