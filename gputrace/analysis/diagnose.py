@@ -25,7 +25,7 @@ from gputrace.analysis.regimes.stretches import find_stretches
 from gputrace.analysis.segments import Windows, alloc_bursts, build_segments, windows
 from gputrace.analysis.signs.signs import Signs, find_signs
 from gputrace.analysis.stability import Tried
-from gputrace.analysis.thresholds import Thresholds
+from gputrace.analysis.thresholds import REGIME_LEAST_SHARE, Thresholds
 from gputrace.analysis.workers.interleaving import interleavings
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD_OF
 from gputrace.trace import Trace
@@ -67,13 +67,19 @@ def diagnose(
 
 
 def examine(
-    trace: Trace, gap_ms: float = DEFAULT_GAP_MS, thresholds: Thresholds | None = None
+    trace: Trace,
+    gap_ms: float = DEFAULT_GAP_MS,
+    thresholds: Thresholds | None = None,
+    least_regime_share: float = REGIME_LEAST_SHARE,
 ) -> tuple[Diagnosis, tuple[Tried, ...]]:
-    """What happened, without predictions and headline; and what other thresholds make of the causes."""
+    """What happened, without predictions and headline; and what other thresholds make of the causes.
+
+    A regime takes at least `least_regime_share` of the time.
+    """
     limits = thresholds or Thresholds()
     measured = _measure(trace, limits)
     spans, bursts, segments, moved = measured.windows, measured.bursts, measured.segments, measured.moved
-    stretches = find_stretches(trace, bursts)
+    stretches = find_stretches(trace, bursts, least_regime_share)
     in_regimes = [stretch.calls for stretch in stretches]
     classed = _classes(measured, limits)
     # What the GPU's time went to concerns every call, whoever asked about some of them.

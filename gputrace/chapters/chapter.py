@@ -14,11 +14,14 @@ from gputrace.analysis.outlook import Outlook, outlook
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.segments import windows
 from gputrace.analysis.stability import Tried
+from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
+# A shorter regime is none of the run's, of which a chapter is a fifth or less.
+_LEAST_REGIME_SHARE = 5 * REGIME_LEAST_SHARE
 _EVER = (-(1 << 62), 1 << 62)
 # The states and causes of a chapter are kept as so many stretches of equal length.
 _STRETCHES = 48
@@ -86,12 +89,13 @@ class Own:
     trace: Trace
     ends: Begins = field(default_factory=Begins)
     syntheses: pl.DataFrame = field(default_factory=schema.SYNTHESES.empty)
+    is_last: bool = False
 
 
 def judge(own: Own, gap_ms: float) -> Judged:
     """Judges a chapter."""
     trace = own.trace
-    diagnosis, tried = examine(trace, gap_ms)
+    diagnosis, tried = examine(trace, gap_ms, least_regime_share=_LEAST_REGIME_SHARE)
     told = trace.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
     unlocks = pl.col("unlock_ns")
     spans = windows(trace).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
@@ -151,7 +155,7 @@ def own_part(trace: Trace, cut: Cut, begins: Begins) -> Own:
         goes_on_from_ns=goes_on,
     )
     syntheses = trace.syntheses.filter(_begun_in(cut, own))
-    return Own(own, Begins(begins.calls + len(numbers), given_back), syntheses)
+    return Own(own, Begins(begins.calls + len(numbers), given_back), syntheses, cut.is_last)
 
 
 def _begun_in(cut: Cut, own: Trace) -> pl.Expr:

@@ -8,8 +8,9 @@ from typing import TypeVar
 from gputrace import schema
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.analysis.outlook import Outlook
 from gputrace.cache.runs import Request
-from gputrace.chapters.chapter import Begins, Judged, Own, judge, own_part
+from gputrace.chapters.chapter import Begins, Own, judge, own_part
 from gputrace.chapters.cut import Cut, Size, cuts
 from gputrace.chapters.inputs import LongInputs
 from gputrace.chapters.joined import Gathered, joined_trace
@@ -74,7 +75,8 @@ class LongRun:
             # Where the log lies in the trace has to be found out, and all of both is needed for that.
             return self._whole(Reader(), gap_ms, progress)
         rebuilding = _Rebuilding(self.request, formats, log, InputInfo(source.path, "log", ""), sampler)
-        owns = (rebuilding.own(cut) for cut in ahead(_after(first, coming)))
+        owns = rebuilding.owns(ahead(_after(first, coming)))
+        del first
         # Reading samples takes as long as judging them does: there, a third chapter is under way.
         own_ahead = owns if sampler is None else ahead(owns)
         trace, diagnosis = _joined(own_ahead, gap_ms, log, rebuilding.infos, rebuilding.events)
@@ -129,8 +131,15 @@ class _Rebuilding:
         """The inputs."""
         return [self._info] if self._sampler is None else [self._info, self._sampler.info]
 
-    def own(self, cut: Cut) -> Own:
-        """What belongs to a chapter."""
+    def owns(self, coming: Iterator[Cut]) -> Iterator[Own]:
+        """What belongs to each chapter."""
+        for cut in coming:
+            own = self._own(cut)
+            del cut
+            yield own
+            del own
+
+    def _own(self, cut: Cut) -> Own:
         self.events.update(dict(cut.marks.filter(cut.is_own)["event"].value_counts().iter_rows()))
         info, quality = replace(self._info), Quality()
         log = LogResult(cut.marks, self._log.wrapper)
@@ -157,14 +166,15 @@ def _joined(
     owns: Iterable[Own], gap_ms: float, log: LogResult, infos: list[InputInfo], events: Counter[str]
 ) -> tuple[Trace, Diagnosis]:
     """The chapters judged and put together; the last one says what is to be expected."""
-    gathered = Gathered()
-    judged: Judged | None = None
+    gathered, ahead_of_all = Gathered(), Outlook()
     for own in owns:
-        judged = None
         judged = judge(own, gap_ms)
         gathered.add(judged.chapter)
-    assert judged is not None
-    diagnosis = gathered.diagnosis(judged.outlook())
+        if own.is_last:
+            ahead_of_all = judged.outlook()
+        # Nothing of a chapter is held while the next one is put together.
+        del own, judged
+    diagnosis = gathered.diagnosis(ahead_of_all)
     return joined_trace(gathered.chapters, diagnosis, infos, log, events), diagnosis
 
 

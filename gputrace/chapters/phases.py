@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from gputrace.analysis.diagnosis import Diagnosis, Driver, PhaseFinding
+from gputrace.analysis.durations import durations_of
 from gputrace.analysis.phases import classify, p_value
 from gputrace.chapters.spread import Spread
 from gputrace.schema import PHASE_NAMES
@@ -45,26 +46,19 @@ class PhaseSpread:
 
 def phase_spreads(trace: Trace, diagnosis: Diagnosis) -> dict[str, PhaseSpread]:
     """The kinds of phases of a chapter, by name."""
-    complete = trace.calls.filter("complete").select("call", "warmup")
-    durations = (
-        trace.phases.join(complete, on="call")
-        .group_by("call", "name")
-        .agg(pl.col("duration_ms").sum(), pl.col("warmup").first())
-    )
+    complete = trace.calls.filter("complete")
+    durations = durations_of(trace, complete, [])
     copied = diagnosis.call_bytes.join(complete, on="call", how="semi")
     found = {}
     for phase in diagnosis.phases:
-        own = durations.filter(pl.col("name") == phase.name)
-        moved = (
-            copied.filter(pl.col("name") == phase.name)
-            if phase.sm_share_median is not None or phase.rx_method
-            else copied.clear()
-        )
+        own = durations[phase.name]
+        sampled = phase.sm_share_median is not None or phase.rx_method is not None
+        moved = copied.filter(pl.col("name") == phase.name) if sampled else copied.clear()
         told = moved.filter(pl.col("rx_payload_bytes").is_not_null())
         found[phase.name] = PhaseSpread(
             phase,
-            _spread(own["duration_ms"]),
-            _spread(own.filter(~pl.col("warmup"))["duration_ms"]),
+            Spread.of(own.values_ms),
+            Spread.of(own.typical_ms),
             _spread(told["rx_bytes_per_s"]),
             _spread(told["rx_payload_bytes"]),
             _spread(moved["sm_share"]),
@@ -73,7 +67,7 @@ def phase_spreads(trace: Trace, diagnosis: Diagnosis) -> dict[str, PhaseSpread]:
 
 
 def _spread(values: pl.Series) -> Spread:
-    return Spread.of(values.drop_nulls().cast(pl.Float64).to_numpy())
+    return Spread.of(values.drop_nulls().to_numpy())
 
 
 @dataclass(frozen=True)

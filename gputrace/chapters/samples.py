@@ -53,8 +53,8 @@ class Sampler:
         edges = [start_ns + (last_ns - start_ns) * n // count for n in range(count + 1)]
         for low, high in pairwise(edges):
             chapter = Trace(inputs=[self.info])
-            if self._read(chapter, low, high):
-                yield Own(part_of(chapter, chapter.calls["call"], low, high))
+            self._read(chapter, low, high)
+            yield Own(part_of(chapter, chapter.calls["call"], low, high), is_last=high == edges[-1])
 
     def _read(self, chapter: Trace, start_ns: int, end_ns: int) -> bool:
         """Whether there is anything in that time."""

@@ -103,18 +103,21 @@ def quantities(trace: Trace, bursts: pl.DataFrame) -> Quantities:
     return Quantities(frame.with_columns(filled), on_gpu, (*beside, _ALLOCATING))
 
 
-def find_stretches(trace: Trace, bursts: pl.DataFrame) -> list[Stretch]:
-    """The regimes of a run, in order of time. A regime is one for all GPUs: it ends where any of them changes."""
+def find_stretches(trace: Trace, bursts: pl.DataFrame, least_share: float = REGIME_LEAST_SHARE) -> list[Stretch]:
+    """The regimes of a run, in order of time. A regime is one for all GPUs: it ends where any of them changes.
+
+    Each takes at least `least_share` of the run's time.
+    """
     known = quantities(trace, bursts)
     if known.frame.is_empty():
         return []
     found: list[Stretch] = []
-    run_s = sum(_seconds(own) for _, own in known.frame.group_by("restart"))
+    least_s = least_share * sum(_seconds(own) for _, own in known.frame.group_by("restart"))
     first = 0
     for (restart,), own in known.frame.group_by("restart", maintain_order=True):
         part = Quantities(own, known.on_gpu, known.beside)
         begun = "start of the run" if not found else f"the prover was started again (run {int(str(restart)) + 1})"
-        found += _of_restart(part, first, begun, run_s, trace)
+        found += _of_restart(part, first, begun, least_s, trace)
         first += own.height
     if found and trace.goes_on_from_ns:
         found[0] = replace(found[0], start_ns=min(found[0].start_ns, *trace.goes_on_from_ns.values()))
@@ -125,8 +128,8 @@ def _seconds(calls: pl.DataFrame) -> float:
     return (int(calls["unlock_ns"].max()) - int(calls["lock_ns"].min())) / 1e9  # type: ignore[arg-type]
 
 
-def _of_restart(known: Quantities, first: int, begun: str, run_s: float, trace: Trace) -> list[Stretch]:
-    cuts, reasons = _earned(known, _candidates(known), run_s)
+def _of_restart(known: Quantities, first: int, begun: str, least_s: float, trace: Trace) -> list[Stretch]:
+    cuts, reasons = _earned(known, _candidates(known), least_s)
     running = _running(trace, known.frame)
     edges = [0, *cuts, known.frame.height]
     locks, ends = known.frame["lock_ns"], int(known.frame["unlock_ns"].max())  # type: ignore[arg-type]
@@ -171,14 +174,14 @@ class _Reason:
     share: float
 
 
-def _earned(known: Quantities, cuts: list[int], run_s: float) -> tuple[list[int], list[_Reason]]:
+def _earned(known: Quantities, cuts: list[int], least_s: float) -> tuple[list[int], list[_Reason]]:
     """The cuts whose two sides differ in a way that matters; the weakest goes first, and its neighbours are joined."""
     kept = list(cuts)
     seen: dict[tuple[int, int, int], _Reason] = {}
 
     def reason(at: tuple[int, int, int]) -> _Reason:
         if at not in seen:
-            seen[at] = _what_changed(known, at, run_s)
+            seen[at] = _what_changed(known, at, least_s)
         return seen[at]
 
     while kept:
@@ -191,10 +194,10 @@ def _earned(known: Quantities, cuts: list[int], run_s: float) -> tuple[list[int]
     return [], []
 
 
-def _what_changed(known: Quantities, at: tuple[int, int, int], run_s: float) -> _Reason:
+def _what_changed(known: Quantities, at: tuple[int, int, int], least_s: float) -> _Reason:
     low, cut, high = at
     best = _Reason("", 0.0)
-    if not _long_enough(known.frame, low, cut, high, run_s):
+    if not _long_enough(known.frame, low, cut, high, least_s):
         return best
     values, cycles, gpu = known.tested, known.cycles, known.gpu
     gpus = np.unique(gpu)
@@ -214,10 +217,9 @@ def _takes_turns(calls: pl.DataFrame) -> bool:
     return sum(told) >= max(1.0, len(told) / 2)
 
 
-def _long_enough(calls: pl.DataFrame, low: int, cut: int, high: int, run_s: float) -> bool:
+def _long_enough(calls: pl.DataFrame, low: int, cut: int, high: int, least_s: float) -> bool:
     return all(
-        end - start >= MIN_CALLS and _seconds(calls[start:end]) >= REGIME_LEAST_SHARE * run_s
-        for start, end in ((low, cut), (cut, high))
+        end - start >= MIN_CALLS and _seconds(calls[start:end]) >= least_s for start, end in ((low, cut), (cut, high))
     )
 
 
