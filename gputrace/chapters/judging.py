@@ -1,0 +1,81 @@
+"""Chapters of a log rebuilt and judged one after the other, and put together."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.analysis.outlook import Outlook
+from gputrace.cache.runs import Request
+from gputrace.chapters.chapter import Begins, Own, judge, own_part
+from gputrace.chapters.cut import Cut
+from gputrace.chapters.joined import Gathered, joined_trace
+from gputrace.chapters.samples import Sampler
+from gputrace.ingest.formats import Formats
+from gputrace.ingest.inputs import Ingested, use_logs
+from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.logs import ReadLog, merge_logs
+from gputrace.rebuild.rebuild import rebuild
+from gputrace.trace import InputInfo, Quality, Trace
+
+
+class Rebuilding:
+    """Chapters of a log, put together one after the other; what is counted over them."""
+
+    def __init__(
+        self, request: Request, formats: Formats, log: LogResult, info: InputInfo, sampler: Sampler | None
+    ) -> None:
+        self._request, self._formats, self._log, self._info, self._sampler = request, formats, log, info, sampler
+        self._begins = Begins()
+        self.events: Counter[str] = Counter()
+
+    @property
+    def infos(self) -> list[InputInfo]:
+        """The inputs."""
+        return [self._info] if self._sampler is None else [self._info, self._sampler.info]
+
+    def owns(self, coming: Iterator[Cut]) -> Iterator[Own]:
+        """What belongs to each chapter."""
+        for cut in coming:
+            own = self._own(cut)
+            del cut
+            yield own
+            del own
+
+    def _own(self, cut: Cut) -> Own:
+        self.events.update(dict(cut.marks.filter(cut.is_own)["event"].value_counts().iter_rows()))
+        info, quality = replace(self._info), Quality()
+        log = LogResult(cut.marks, self._log.wrapper)
+        sets, resolution_ns = merge_logs([ReadLog(info, log)], quality, self._formats, self._request.timezone)
+        ingested = Ingested(inputs=[info], arrival_resolution_ns=resolution_ns, quality=quality)
+        use_logs(ingested, sets)
+        self._widen(info)
+        own = own_part(rebuild(ingested), cut, self._begins)
+        self._begins = own.ends
+        if self._sampler is not None:
+            self._sampler.put_into(own.trace)
+        return own
+
+    def _widen(self, info: InputInfo) -> None:
+        """The log's first and last time, and what it was wrapped in."""
+        known = self._info
+        known.format, known.rows = self._log.wrapper.name if self._log.wrapper else "plain", self._log.lines
+        if info.first_ns is not None and info.last_ns is not None:
+            known.first_ns = info.first_ns if known.first_ns is None else min(known.first_ns, info.first_ns)
+            known.last_ns = info.last_ns if known.last_ns is None else max(known.last_ns, info.last_ns)
+
+
+def joined(
+    owns: Iterable[Own], gap_ms: float, log: LogResult, infos: list[InputInfo], events: Mapping[str, int]
+) -> tuple[Trace, Diagnosis]:
+    """The chapters judged and put together; the last one says what is to be expected."""
+    gathered, ahead_of_all = Gathered(), Outlook()
+    for own in owns:
+        judged = judge(own, gap_ms)
+        gathered.add(judged.chapter)
+        if own.is_last:
+            ahead_of_all = judged.outlook()
+        # Nothing of a chapter is held while the next one is put together.
+        del own, judged
+    diagnosis = gathered.diagnosis(ahead_of_all)
+    return joined_trace(gathered.chapters, diagnosis, infos, log, events), diagnosis
