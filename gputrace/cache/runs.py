@@ -46,8 +46,7 @@ class Run:
         """See `analysis.diagnose.diagnose`; `gap_ms` null: its own."""
         if self.key is None or self.store is None:
             return _diagnose(self.trace, gap_ms, scenarios)
-        asked = None if scenarios is None else [(one.name, _numbers(one)) for one in scenarios]
-        name = f"diagnosis-{digest_of(self.key, gap_ms, asked)}"
+        name = f"diagnosis-{digest_of(self.key, gap_ms, _named(scenarios))}"
         if (kept := _kept(self.store, name, Diagnosis)) is not None:
             return kept
         diagnosis = _diagnose(self.trace, gap_ms, scenarios)
@@ -80,13 +79,17 @@ def read(request: Request, progress: Progress, store: Store | None) -> Run:
 
 
 def judged(
-    request: Request, gap_ms: float, judge: Callable[[], tuple[Trace, Diagnosis]], store: Store | None
+    request: Request,
+    gap_ms: float,
+    scenarios: "Sequence[Scenario] | None",
+    judge: Callable[[], tuple[Trace, Diagnosis]],
+    store: Store | None,
 ) -> tuple[Trace, Diagnosis]:
     """What `judge` makes of inputs that are not held at once; from the store, where it is there."""
     if store is None:
         return judge()
     inputs = _Inputs(request, store)
-    names = [f"{kind}-long-{digest_of(inputs.key, gap_ms)}" for kind in ("trace", "diagnosis")]
+    names = [f"{kind}-long-{digest_of(inputs.key, gap_ms, _named(scenarios))}" for kind in ("trace", "diagnosis")]
     if inputs.key is not None:
         trace, diagnosis = _kept(store, names[0], Trace), _kept(store, names[1], Diagnosis)
         if trace is not None and diagnosis is not None:
@@ -115,8 +118,11 @@ class _Inputs:
         return self.key is not None and unchanged
 
 
-def _numbers(scenario: "Scenario") -> list[tuple[str, float]]:
-    return [(change.name, number) for change, number in scenario.parts]
+def _named(scenarios: "Sequence[Scenario] | None") -> list[tuple[str, list[tuple[str, float]]]] | None:
+    """What tells scenarios from others."""
+    if scenarios is None:
+        return None
+    return [(one.name, [(change.name, number) for change, number in one.parts]) for one in scenarios]
 
 
 def _rebuilt(request: Request, progress: Progress, reader: CachedReader | None) -> Trace:

@@ -1,6 +1,6 @@
 """One chapter of a long run: what is kept of it once it has been judged. Its frames are let go."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.jobs import job_parts
 from gputrace.analysis.outlook import Outlook, outlook
 from gputrace.analysis.parts import part_of
+from gputrace.analysis.pipeline.scenarios import Scenario
 from gputrace.analysis.segments import windows
 from gputrace.analysis.stability import Tried
 from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
@@ -76,9 +77,9 @@ class Judged:
     trace: Trace
     diagnosis: Diagnosis
 
-    def outlook(self) -> Outlook:
-        """What changes would do to the chapter's calls."""
-        return outlook(self.trace, self.diagnosis)
+    def outlook(self, scenarios: Sequence[Scenario] | None) -> Outlook:
+        """What changes would do to the chapter's calls; those worth it where none are given."""
+        return outlook(self.trace, self.diagnosis, scenarios)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.outlook import Outlook
 from gputrace.cache.runs import Request
+from gputrace.chapters.asked import Asked
 from gputrace.chapters.chapter import Begins, Own, judge, own_part
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.joined import Gathered, joined_trace
@@ -66,15 +67,15 @@ class Rebuilding:
 
 
 def joined(
-    owns: Iterable[Own], gap_ms: float, log: LogResult, infos: list[InputInfo], events: Mapping[str, int]
+    owns: Iterable[Own], asked: Asked, log: LogResult, infos: list[InputInfo], events: Mapping[str, int]
 ) -> tuple[Trace, Diagnosis]:
     """The chapters judged and put together; the last one says what is to be expected."""
     gathered, ahead_of_all = Gathered(), Outlook()
     for own in owns:
-        judged = judge(own, gap_ms)
+        judged = judge(own, asked.gap_ms)
         gathered.add(judged.chapter)
         if own.is_last:
-            ahead_of_all = judged.outlook()
+            ahead_of_all = judged.outlook(asked.scenarios)
         # Nothing of a chapter is held while the next one is put together.
         del own, judged
     diagnosis = gathered.diagnosis(ahead_of_all)

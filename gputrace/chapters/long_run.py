@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gputrace import schema
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.cache.runs import Request
+from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size, cuts
 from gputrace.chapters.inputs import LongInputs
 from gputrace.ingest.ahead import ahead
@@ -36,7 +37,7 @@ class LongRun:
     inputs: LongInputs
     size: Size = field(default_factory=Size)
 
-    def judged(self, gap_ms: float, progress: Progress = lambda _path, _bytes: None) -> tuple[Trace, Diagnosis]:
+    def judged(self, asked: Asked, progress: Progress = lambda _path, _bytes: None) -> tuple[Trace, Diagnosis]:
         """What is known of the run, without frames, and its diagnosis; of what is one chapter only, as always.
 
         Raises as `ingest` and `rebuild` do.
@@ -45,15 +46,15 @@ class LongRun:
         formats = bundled_formats()
         sampler = self._sampler(formats)
         if self.inputs.trace is not None and sampler is None:
-            return self._whole(Reader(), gap_ms, progress)
+            return self._whole(Reader(), asked, progress)
         if self.inputs.log is None:
             assert sampler is not None
             from gputrace.chapters.judging import joined
 
-            return joined(ahead(sampler.alone()), gap_ms, LogResult(schema.MARKS.empty()), [sampler.info], {})
+            return joined(ahead(sampler.alone()), asked, LogResult(schema.MARKS.empty()), [sampler.info], {})
         source = ByteSource(self.inputs.log)
         if recognise(source.path, source, formats, self._options) is not None:
-            return self._whole(_Opened(source), gap_ms, progress)
+            return self._whole(_Opened(source), asked, progress)
         log = LogResult(schema.MARKS.empty())
         lots = marks_of(
             source,
@@ -70,16 +71,16 @@ class LongRun:
         first = next(coming)
         if first.is_last:
             log.marks = first.marks
-            return self._whole(_Opened(source, log), gap_ms, progress)
+            return self._whole(_Opened(source, log), asked, progress)
         if sampler is not None and not any(first.marks[name].count() for name in ("log_ns", "arrival_ns")):
             # Where the log lies in the trace has to be found out, and all of both is needed for that.
-            return self._whole(Reader(), gap_ms, progress)
+            return self._whole(Reader(), asked, progress)
         rebuilding = Rebuilding(self.request, formats, log, InputInfo(source.path, "log", ""), sampler)
         owns = rebuilding.owns(_after(first, coming))
         del first
         # Reading samples takes as long as judging them does: there, a third chapter is under way.
         own_ahead = owns if sampler is None else ahead(owns)
-        trace, diagnosis = joined(own_ahead, gap_ms, log, rebuilding.infos, rebuilding.events)
+        trace, diagnosis = joined(own_ahead, asked, log, rebuilding.infos, rebuilding.events)
         if source.damaged:
             trace.quality.notice("input-damaged", f"{source.path}: {source.damaged}")
         return trace, diagnosis
@@ -99,14 +100,14 @@ class LongRun:
 
         return Sampler(found, extent, self.request.gpu_map)
 
-    def _whole(self, reader: Reader, gap_ms: float, progress: Progress) -> tuple[Trace, Diagnosis]:
+    def _whole(self, reader: Reader, asked: Asked, progress: Progress) -> tuple[Trace, Diagnosis]:
         from gputrace.analysis.diagnose import diagnose
         from gputrace.rebuild.rebuild import rebuild
 
-        asked = self.request
-        options = {"timezone": asked.timezone, "trace_options": asked.trace_options, "reader": reader}
-        trace = rebuild(ingest(asked.paths, progress, **options), asked.gpu_map)  # type: ignore[arg-type]
-        return trace, diagnose(trace, gap_ms)
+        request = self.request
+        options = {"timezone": request.timezone, "trace_options": request.trace_options, "reader": reader}
+        trace = rebuild(ingest(request.paths, progress, **options), request.gpu_map)  # type: ignore[arg-type]
+        return trace, diagnose(trace, asked.gap_ms, scenarios=asked.scenarios)
 
 
 class _Opened(Reader):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from gputrace.analysis.diagnosis import Diagnosis
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
+    from gputrace.chapters.asked import Asked
     from gputrace.chapters.inputs import LongInputs
     from gputrace.ingest.traces import TraceOptions
     from gputrace.trace import Trace
@@ -80,11 +81,11 @@ def read_run(
 def read_long(
     found: "LongInputs",
     inputs: list[str],
-    gap_ms: float,
+    asked: "Asked",
     timezone: str | None,
     gpu_map: str | None,
-    trace_options: "TraceOptions",
-    cache: bool,
+    trace_options: "TraceOptions | None" = None,
+    cache: bool = True,
 ) -> "tuple[Trace, Diagnosis]":
     """What is known of a run that may be too long to be held, and its diagnosis, with progress on the terminal."""
     from gputrace.cache.runs import Request, judged
@@ -99,6 +100,6 @@ def read_long(
         from gputrace.chapters.long_run import LongRun
 
         with reading() as progress:
-            return LongRun(request, found).judged(gap_ms, progress)
+            return LongRun(request, found).judged(asked, progress)
 
-    return judged(request, gap_ms, judge, user_store() if cache else None)
+    return judged(request, asked.gap_ms, asked.scenarios, judge, user_store() if cache else None)

@@ -82,6 +82,7 @@ def report(
     from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
+    from gputrace.chapters.asked import Asked
     from gputrace.chapters.inputs import long_inputs
     from gputrace.ingest.traces import TraceOptions
     from gputrace.progress import working
@@ -95,7 +96,7 @@ def report(
     # What shows single calls, or some of them, needs them all.
     found = None if outputs.show_calls or redacted or str(part) else long_inputs(inputs)
     if found is not None:
-        trace, diagnosis = read_long(found, inputs, gap_ms, timezone, gpu_map, options, cache=not no_cache)
+        trace, diagnosis = read_long(found, inputs, Asked(gap_ms), timezone, gpu_map, options, cache=not no_cache)
     else:
         run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
         if redacted:

@@ -20,6 +20,7 @@ from gputrace.commands.options import (
     OnGpu,
     Timezone,
     ToTime,
+    read_long,
     read_run,
 )
 
@@ -60,6 +61,8 @@ def what_if(
     """
     from gputrace.analysis.pipeline.scenarios import asked_for
     from gputrace.analysis.selection import Selection
+    from gputrace.chapters.asked import Asked
+    from gputrace.chapters.inputs import long_inputs
     from gputrace.progress import working
     from gputrace.render.json_report import WhatIfJsonRenderer
     from gputrace.render.output import check_targets, terminal_what_if_renderer, write
@@ -67,9 +70,13 @@ def what_if(
     check_targets([json], force)
     scenarios = asked_for(scenario or [], settings or [])
     part = Selection(start, end, last, gpu, worker, job, regime, timezone)
-    run = read_run(inputs, part, gpu_map, cache=not no_cache)
-    with working("replaying the run"):
-        trace, diagnosis = run.trace, run.diagnose(scenarios=scenarios)
+    found = None if str(part) else long_inputs(inputs)
+    if found is not None:
+        trace, diagnosis = read_long(found, inputs, Asked(scenarios=scenarios), timezone, gpu_map, cache=not no_cache)
+    else:
+        run = read_run(inputs, part, gpu_map, cache=not no_cache)
+        with working("replaying the run"):
+            trace, diagnosis = run.trace, run.diagnose(scenarios=scenarios)
     if json is not None:
         write(json, WhatIfJsonRenderer().render(trace, diagnosis))
     if json != "-":

@@ -8,6 +8,7 @@ import pytest
 from gputrace.analysis.diagnose import diagnose
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.cache.runs import Request
+from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size
 from gputrace.chapters.inputs import LongInputs
 from gputrace.chapters.long_run import LongRun
@@ -91,7 +92,7 @@ def test_verdicts_are_those_of_the_whole_run_where_most_is_at_stake(name: str) -
 
 def test_a_short_log_through_a_pipe_is_held_whole() -> None:
     path = _log("told-story")
-    trace, diagnosis = LongRun(Request([path]), LongInputs(path)).judged(500.0)
+    trace, diagnosis = LongRun(Request([path]), LongInputs(path)).judged(Asked())
     whole = load(path, cache=False)
     assert trace.calls.equals(whole.calls)
     assert diagnosis.headline == diagnose(whole).headline
@@ -101,7 +102,7 @@ def test_a_short_log_through_a_pipe_is_held_whole() -> None:
 def test_restarts_and_gpus_are_told_apart_over_chapters(scenario: str, tmp_path: Path) -> None:
     write_capture(play(PRESETS[scenario], 1), tmp_path)
     path = str(next(tmp_path.glob("prover*")))
-    _, chapters = LongRun(Request([path]), LongInputs(path), _SIZES["told-story"]).judged(500.0)
+    _, chapters = LongRun(Request([path]), LongInputs(path), _SIZES["told-story"]).judged(Asked())
     whole = diagnose(load(path, cache=False), scenarios=())
     assert chapters.calls.count == whole.calls.count
     assert chapters.window.duration_s == pytest.approx(whole.window.duration_s, abs=0.02)
