@@ -1,7 +1,7 @@
 """A run from one log of any length, with or without a GPU trace: read once and judged chapter by chapter."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from gputrace import schema
@@ -63,7 +63,7 @@ class LongRun:
             lambda size: progress(source.path, size),
             lambda lines: wrapper_of(lines, formats),
         )
-        size = self.size if sampler is None else replace(self.size, seconds=min(self.size.seconds, sampler.chapter_s))
+        size = self.size if sampler is None else sampler.size(self.size)
         coming = ahead(cuts(lots, size))
         # Loaded while the first chapter is read, which takes as long.
         from gputrace.chapters.judging import Rebuilding, joined

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+import polars as pl
+
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.segments import windows
 from gputrace.chapters.chapter import Own
+from gputrace.chapters.cut import Size
 from gputrace.chapters.stillness import without_stillness
 from gputrace.ingest.inputs import Ingested
 from gputrace.ingest.trace_parts import Extent, read_part
@@ -15,8 +18,11 @@ from gputrace.rebuild.gpus import map_gpus
 from gputrace.rebuild.on_trace import check_overlap
 from gputrace.trace import Trace
 
-# At 0.1 s, ten hours of eight GPUs.
-ROWS_OF_CHAPTER = 3_000_000
+# At 0.1 s, a day of eight GPUs. Of a chapter, so many rows are unpacked at once.
+ROWS_OF_CHAPTER = 7_000_000
+_ROWS_AT_ONCE = 1_500_000
+# What there is to be done for each chapter and GPU is worth more calls where there are samples.
+MARKS_FACTOR = 3
 
 
 class Sampler:
@@ -28,6 +34,10 @@ class Sampler:
         first_ns, last_ns = extent.first_ns, extent.last_ns
         self.info = replace(trace.info, rows=extent.rows, first_ns=first_ns, last_ns=last_ns)
         self.chapter_s = max(1.0, (last_ns - first_ns) / 1e9 * ROWS_OF_CHAPTER / max(1, extent.rows))
+
+    def size(self, usual: Size) -> Size:
+        """How long chapters are that have samples as well."""
+        return replace(usual, marks=usual.marks * MARKS_FACTOR, seconds=min(usual.seconds, self.chapter_s))
 
     def put_into(self, chapter: Trace) -> None:
         """Gives a chapter that has calls the samples of its windows."""
@@ -57,16 +67,32 @@ class Sampler:
             yield Own(part_of(chapter, chapter.calls["call"], low, high), is_last=high == edges[-1])
 
     def _read(self, chapter: Trace, start_ns: int, end_ns: int) -> bool:
-        """Whether there is anything in that time."""
+        """Whether there is anything in that time. It is read piece by piece, of which the still ones are small."""
+        count = max(1, round((end_ns - start_ns) / 1e9 / self.chapter_s * ROWS_OF_CHAPTER / _ROWS_AT_ONCE))
+        edges = [start_ns + (end_ns - start_ns) * n // count for n in range(count + 1)]
+        pieces = [self._piece(chapter, low, high, low > start_ns) for low, high in pairwise(edges)]
+        known = [piece for piece in pieces if piece is not None]
+        if known:
+            samples, hosts = pl.concat([samples for samples, _ in known]), pl.concat([host for _, host in known])
+            chapter.samples, chapter.host = samples.sort("gpu", "start_ns"), hosts.unique("start_ns").sort("start_ns")
+        return bool(known)
+
+    def _piece(
+        self, chapter: Trace, start_ns: int, end_ns: int, goes_on: bool
+    ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """SAMPLES and HOST of a time; where it goes on from a piece before, without the samples on that edge."""
         part = read_part(self._trace, self._extent, start_ns, end_ns)
         if part is None:
-            return False
+            return None
         read = Ingested()
         use_traces(read, [part], {}, any_log=True)
-        chapter.samples = without_stillness(read.samples, read.gpus)
-        chapter.host, chapter.gpus = read.host, read.gpus
+        samples = read.samples.filter(pl.col("start_ns") >= start_ns) if goes_on else read.samples
+        told = {info.gpu: info for info in [*chapter.gpus, *read.gpus]}
+        chapter.gpus = [told[gpu] for gpu in sorted(told)]
         own, said = chapter.quality, read.quality
-        own.samples, own.samples_missing = said.samples, said.samples_missing
-        own.counter_wraps, own.counter_ambiguous = said.counter_wraps, said.counter_ambiguous
+        own.samples += said.samples
+        own.samples_missing += said.samples_missing
+        own.counter_wraps += said.counter_wraps
+        own.counter_ambiguous += said.counter_ambiguous
         own.notices += said.notices
-        return True
+        return without_stillness(samples, read.gpus), read.host

@@ -36,9 +36,8 @@ def _both(name: str) -> tuple[tuple[Trace, Diagnosis], tuple[Trace, Diagnosis]]:
     """The run held whole and judged in chapters."""
     path = _log(name)
     trace = load(path, cache=False)
-    return (trace, diagnose(trace, scenarios=())), LongRun(Request([path]), LongInputs(path), _SIZES[name]).judged(
-        500.0
-    )
+    in_chapters = LongRun(Request([path]), LongInputs(path), _SIZES[name]).judged(Asked())
+    return (trace, diagnose(trace, scenarios=())), in_chapters
 
 
 @pytest.mark.parametrize("name", _LOGS)
