@@ -93,14 +93,16 @@ def causes(diagnosis: Diagnosis, width: int, full: bool) -> Iterator[RenderableT
     if not gaps.by_cause:
         return
     yield title(f"Lost seconds by cause: {gaps.total_s or 0.0:.1f} s, {percent(gaps.share_of_window)} of the window")
+    shown = [cause for cause in gaps.by_cause if cause.share >= 0.0005]
+    # A month of eight GPUs has millions of seconds.
+    wide = max([8, *(len(f"{cause.total_s:.1f} s") for cause in shown)])
     table = Table.grid(padding=(0, 1))
     table.add_column(width=22)
-    table.add_column(justify="right", width=8)
+    table.add_column(justify="right", width=wide)
     table.add_column(justify="right", width=4)
     table.add_column()
-    shown = [cause for cause in gaps.by_cause if cause.share >= 0.0005]
     for row in shown if full else _first(shown):
-        table.add_row(row.cause, f"{row.total_s:.1f} s", percent(row.share), bar(row.share, max(10, width - 42)))
+        table.add_row(row.cause, f"{row.total_s:.1f} s", percent(row.share), bar(row.share, max(10, width - 34 - wide)))
     yield Padding(table, _INDENT)
     yield ""
 
@@ -119,12 +121,17 @@ def _first(causes: list[CauseTotal]) -> list[CauseTotal]:
     return [*causes[:_MOST_CAUSES], together]
 
 
+def _length(seconds: float) -> str:
+    """Two digits, and never in powers of ten."""
+    return f"{seconds:.2g} s" if seconds < 100 else f"{float(f'{seconds:.2g}'):,.0f} s"
+
+
 def timelines(diagnosis: Diagnosis, width: int, full: bool) -> Iterator[RenderableType]:
     """Compute share, rx rate and lost seconds over the window as sparklines, with the regimes below."""
     axis = axis_of(diagnosis, width - _LABEL - 2)
     if axis is None or not diagnosis.gpus:
         return
-    yield title(f"Over time: {axis.cell_s:.2g} s a column")
+    yield title(f"Over time: {_length(axis.cell_s)} a column")
     rows: list[tuple[str, Text | str]] = []
     briefly = len(diagnosis.gpus) >= _MANY and not full
     for gpu in over_time(diagnosis, axis):
