@@ -9,7 +9,7 @@ import polars as pl
 from gputrace.ingest.inputs import expand
 from gputrace.ingest.layouts.parquet import PARQUET_MAGIC
 from gputrace.ingest.opening import is_packed
-from gputrace.ingest.recordings import recording_at
+from gputrace.ingest.recordings import Recording, recording_at
 
 # A shorter log is held whole: it has a chapter or two, and single calls can be asked for then.
 LONG_LOG_BYTES = 200_000_000
@@ -18,12 +18,22 @@ _PACKED_TO = 10
 LONG_TRACE_ROWS = 4_000_000
 
 
+# A segment that is not packed yet has so many bytes a row.
+_BYTES_OF_ROW = 150
+
+
 @dataclass(frozen=True)
 class LongInputs:
-    """One log or one GPU trace in Parquet, or both."""
+    """One log or one GPU trace in Parquet, or both; or the folder of a recording."""
 
     log: str | None = None
     trace: str | None = None
+    recording: Recording | None = None
+
+    @property
+    def has_trace(self) -> bool:
+        """Whether GPUs were sampled."""
+        return self.trace is not None or (self.recording is not None and bool(self.recording.segments["samples"]))
 
 
 def long_inputs(
@@ -31,8 +41,9 @@ def long_inputs(
 ) -> LongInputs | None:
     """The inputs, if they can be read in chapters and one of them is long, or comes through a pipe; None for others."""
     files = [path for path, _ in expand(paths)]
-    if any(recording_at(path) is not None for path in files):
-        return None
+    if recordings := [recording for path in files if (recording := recording_at(path)) is not None]:
+        is_long = len(files) == 1 and _recorded_is_long(recordings[0], log_bytes, trace_rows)
+        return LongInputs(recording=recordings[0]) if is_long else None
     traces = [path for path in files if _begins(path).startswith(PARQUET_MAGIC)]
     logs = [path for path in files if path not in traces]
     if len(traces) > 1 or len(logs) > 1:
@@ -42,6 +53,17 @@ def long_inputs(
         return found if found.trace is None else None
     is_long = found.log is not None and _is_long(Path(found.log), log_bytes)
     return found if is_long or (found.trace is not None and _rows(found.trace) >= trace_rows) else None
+
+
+def _recorded_is_long(recording: Recording, log_bytes: int, trace_rows: int) -> bool:
+    segments = recording.segments["prover"]
+    sizes = [path.stat().st_size * (_PACKED_TO if path.suffix == ".zst" else 1) for path in segments]
+    raw = sum(path.stat().st_size for path in recording.raw.values())
+    rows = sum(
+        _rows(str(path)) if path.suffix == ".parquet" else path.stat().st_size // _BYTES_OF_ROW
+        for path in recording.segments["samples"]
+    )
+    return max(sum(sizes), raw) >= log_bytes or rows >= trace_rows
 
 
 def _begins(path: str) -> bytes:

@@ -12,6 +12,7 @@ from gputrace.chapters.chapter import Begins, Own, judge, own_part
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.joined import Gathered, joined_trace
 from gputrace.chapters.samples import Sampler
+from gputrace.chapters.sources import LongLog
 from gputrace.ingest.formats import Formats
 from gputrace.ingest.inputs import Ingested, use_logs
 from gputrace.ingest.log_result import LogResult
@@ -23,17 +24,17 @@ from gputrace.trace import InputInfo, Quality, Trace
 class Rebuilding:
     """Chapters of a log, put together one after the other; what is counted over them."""
 
-    def __init__(
-        self, request: Request, formats: Formats, log: LogResult, info: InputInfo, sampler: Sampler | None
-    ) -> None:
-        self._request, self._formats, self._log, self._info, self._sampler = request, formats, log, info, sampler
+    def __init__(self, request: Request, formats: Formats, log: LongLog, sampler: Sampler | None) -> None:
+        self._request, self._formats, self._sampler = request, formats, sampler
+        self._log, self._stamped = log.result, log.stamped
+        self._info = InputInfo(log.source.path, "log", "")
         self._begins = Begins()
         self.events: Counter[str] = Counter()
 
     @property
     def infos(self) -> list[InputInfo]:
         """The inputs."""
-        return [self._info] if self._sampler is None else [self._info, self._sampler.info]
+        return [self._info] if self._sampler is None else [self._info, *self._sampler.infos]
 
     def owns(self, coming: Iterator[Cut]) -> Iterator[Own]:
         """What belongs to each chapter."""
@@ -48,7 +49,7 @@ class Rebuilding:
         info, quality = replace(self._info), Quality()
         log = LogResult(cut.marks, self._log.wrapper)
         sets, resolution_ns = merge_logs([ReadLog(info, log)], quality, self._formats, self._request.timezone)
-        ingested = Ingested(inputs=[info], arrival_resolution_ns=resolution_ns, quality=quality)
+        ingested = Ingested([info], arrival_resolution_ns=resolution_ns, arrival_method=self._stamped, quality=quality)
         use_logs(ingested, sets)
         self._widen(info)
         own = own_part(rebuild(ingested), cut, self._begins)

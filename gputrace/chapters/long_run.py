@@ -10,18 +10,16 @@ from gputrace.cache.runs import Request
 from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size, cuts
 from gputrace.chapters.inputs import LongInputs
+from gputrace.chapters.sources import log_in, metadata_in, sampler_in
 from gputrace.ingest.ahead import ahead
-from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats, bundled_formats
 from gputrace.ingest.inputs import Progress, ingest
 from gputrace.ingest.log_result import LogResult
-from gputrace.ingest.marks import marks_of
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.reader import Reader
 from gputrace.ingest.stamps import check_timezone
-from gputrace.ingest.trace_parts import extent_of
 from gputrace.ingest.traces import TraceOptions, recognise
-from gputrace.trace import InputInfo, Trace
+from gputrace.trace import Trace
 
 if TYPE_CHECKING:
     from gputrace.chapters.samples import Sampler
@@ -42,63 +40,46 @@ class LongRun:
 
         Raises as `ingest` and `rebuild` do.
         """
-        check_timezone(self.request.timezone)
-        formats = bundled_formats()
-        sampler = self._sampler(formats)
-        if self.inputs.trace is not None and sampler is None:
+        request, inputs = self.request, self.inputs
+        check_timezone(request.timezone)
+        formats, options = bundled_formats(), request.trace_options or TraceOptions()
+        sampler = sampler_in(inputs, formats, options, request.gpu_map)
+        if sampler is None and inputs.has_trace:
             return self._whole(Reader(), asked, progress)
-        if self.inputs.log is None:
-            assert sampler is not None
-            from gputrace.chapters.judging import joined
-
-            return joined(ahead(sampler.alone()), asked, LogResult(schema.MARKS.empty()), [sampler.info], {})
-        source = ByteSource(self.inputs.log)
-        if recognise(source.path, source, formats, self._options) is not None:
+        source = None if inputs.log is None else ByteSource(inputs.log)
+        if source is not None and recognise(source.path, source, formats, options) is not None:
             return self._whole(_Opened(source), asked, progress)
-        log = LogResult(schema.MARKS.empty())
-        lots = marks_of(
-            source,
-            log,
-            formats,
-            lambda size: progress(source.path, size),
-            lambda lines: wrapper_of(lines, formats),
-        )
+        log = log_in(inputs, source, formats, progress)
+        if log is None:
+            return self._without_log(sampler, asked)
         size = self.size if sampler is None else sampler.size(self.size)
-        coming = ahead(cuts(lots, size))
+        coming = ahead(cuts(log.lots, size))
         # Loaded while the first chapter is read, which takes as long.
         from gputrace.chapters.judging import Rebuilding, joined
 
         first = next(coming)
         if first.is_last:
-            log.marks = first.marks
-            return self._whole(_Opened(source, log), asked, progress)
+            log.result.marks = first.marks
+            return self._whole(Reader() if source is None else _Opened(source, log.result), asked, progress)
         if sampler is not None and not any(first.marks[name].count() for name in ("log_ns", "arrival_ns")):
             # Where the log lies in the trace has to be found out, and all of both is needed for that.
             return self._whole(Reader(), asked, progress)
-        rebuilding = Rebuilding(self.request, formats, log, InputInfo(source.path, "log", ""), sampler)
+        rebuilding = Rebuilding(request, formats, log, sampler)
         owns = rebuilding.owns(_after(first, coming))
         del first
         # Reading samples takes as long as judging them does: there, a third chapter is under way.
         own_ahead = owns if sampler is None else ahead(owns)
-        trace, diagnosis = joined(own_ahead, asked, log, rebuilding.infos, rebuilding.events)
-        if source.damaged:
-            trace.quality.notice("input-damaged", f"{source.path}: {source.damaged}")
+        infos = [*metadata_in(inputs), *rebuilding.infos]
+        trace, diagnosis = joined(own_ahead, asked, log.result, infos, rebuilding.events)
+        trace.quality.notices += log.notices()
         return trace, diagnosis
 
-    @property
-    def _options(self) -> TraceOptions:
-        return self.request.trace_options or TraceOptions()
+    def _without_log(self, sampler: "Sampler | None", asked: Asked) -> tuple[Trace, Diagnosis]:
+        assert sampler is not None
+        from gputrace.chapters.judging import joined
 
-    def _sampler(self, formats: Formats) -> "Sampler | None":
-        """The GPU trace, if there is one and it can be read in parts."""
-        path = self.inputs.trace
-        found = None if path is None else recognise(path, ByteSource(path), formats, self._options)
-        extent = None if found is None else extent_of(found)
-        if found is None or extent is None:
-            return None
-        from gputrace.chapters.samples import Sampler
-
-        return Sampler(found, extent, self.request.gpu_map)
+        infos = [*metadata_in(self.inputs), *sampler.infos]
+        return joined(ahead(sampler.alone()), asked, LogResult(schema.MARKS.empty()), infos, {})
 
     def _whole(self, reader: Reader, asked: Asked, progress: Progress) -> tuple[Trace, Diagnosis]:
         from gputrace.analysis.diagnose import diagnose

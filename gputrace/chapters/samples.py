@@ -27,12 +27,20 @@ MARKS_FACTOR = 3
 
 class Sampler:
     """Gives chapters their samples. Which GPU of the log is which of the trace is found out in the first that has some,
-    unless `gpu_map` says it."""
+    unless `gpu_map` says it. `names` are those of the GPUs, as far as they are known; `host` is a HOST frame."""
 
-    def __init__(self, trace: TraceInput, extent: Extent, gpu_map: dict[int, int] | None) -> None:
+    def __init__(
+        self,
+        trace: TraceInput,
+        extent: Extent,
+        gpu_map: dict[int, int] | None,
+        names: dict[int, str] | None = None,
+        host: pl.DataFrame | None = None,
+    ) -> None:
         self._trace, self._extent, self._gpu_map = trace, extent, gpu_map
+        self._names, self._host = names or {}, host
         first_ns, last_ns = extent.first_ns, extent.last_ns
-        self.info = replace(trace.info, rows=extent.rows, first_ns=first_ns, last_ns=last_ns)
+        self.infos = [replace(trace.info, rows=extent.rows, first_ns=first_ns, last_ns=last_ns)]
         self.chapter_s = max(1.0, (last_ns - first_ns) / 1e9 * ROWS_OF_CHAPTER / max(1, extent.rows))
 
     def size(self, usual: Size) -> Size:
@@ -62,7 +70,7 @@ class Sampler:
         count = max(1, round((last_ns - start_ns) / 1e9 / self.chapter_s))
         edges = [start_ns + (last_ns - start_ns) * n // count for n in range(count + 1)]
         for low, high in pairwise(edges):
-            chapter = Trace(inputs=[self.info])
+            chapter = Trace(inputs=self.infos)
             self._read(chapter, low, high)
             yield Own(part_of(chapter, chapter.calls["call"], low, high), is_last=high == edges[-1])
 
@@ -74,7 +82,9 @@ class Sampler:
         known = [piece for piece in pieces if piece is not None]
         if known:
             samples, hosts = pl.concat([samples for samples, _ in known]), pl.concat([host for _, host in known])
-            chapter.samples, chapter.host = samples.sort("gpu", "start_ns"), hosts.unique("start_ns").sort("start_ns")
+            chapter.samples = samples.sort("gpu", "start_ns")
+            host = hosts.unique("start_ns") if self._host is None else self._host
+            chapter.host = host.filter((pl.col("start_ns") < end_ns) & (pl.col("end_ns") > start_ns)).sort("start_ns")
         return bool(known)
 
     def _piece(
@@ -85,7 +95,7 @@ class Sampler:
         if part is None:
             return None
         read = Ingested()
-        use_traces(read, [part], {}, any_log=True)
+        use_traces(read, [part], self._names, any_log=True)
         samples = read.samples.filter(pl.col("start_ns") >= start_ns) if goes_on else read.samples
         told = {info.gpu: info for info in [*chapter.gpus, *read.gpus]}
         chapter.gpus = [told[gpu] for gpu in sorted(told)]

@@ -141,13 +141,7 @@ def _read_recording(
     if recording.segments["prover"] or recording.raw:
         source = RecordedLog(recording)
         log = read_log(source, log_wrapper(formats), formats, lambda size: progress(source.path, size))
-        if source.damaged:
-            quality.notice("input-damaged", f"{source.path}: {source.damaged}")
-        if source.torn:
-            quality.notice("line-unfinished", f"{source.path}: a line without its end was not used", source.torn)
-        if source.unstamped:
-            text = f"{source.path}: written by the prover when no recorder saw it, so without a time of receipt"
-            quality.notice("log-unstamped", text, source.unstamped)
+        of_recorded_log(source, quality)
         if log.marks.is_empty():
             quality.notice("input-skipped", f"{source.path}: no line of a known prover in {log.lines} lines")
         else:
@@ -162,6 +156,17 @@ def _read_recording(
     if (host := read_host(recording, formats, quality)) is not None:
         result.inputs.append(host[0])
         hosts.append(host[1])
+
+
+def of_recorded_log(source: RecordedLog, quality: Quality) -> None:
+    """Notices of a recording's log that was read to its end."""
+    if source.damaged:
+        quality.notice("input-damaged", f"{source.path}: {source.damaged}")
+    if source.torn:
+        quality.notice("line-unfinished", f"{source.path}: a line without its end was not used", source.torn)
+    if source.unstamped:
+        text = f"{source.path}: written by the prover when no recorder saw it, so without a time of receipt"
+        quality.notice("log-unstamped", text, source.unstamped)
 
 
 def _read_one(

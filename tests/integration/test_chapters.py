@@ -1,8 +1,13 @@
 """Long runs: judged in chapters, a log gives what it gives when it is held whole, as far as that can be."""
 
+import gzip
+import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
 from gputrace.analysis.diagnose import diagnose
@@ -10,13 +15,19 @@ from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.cache.runs import Request
 from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size
-from gputrace.chapters.inputs import LongInputs
+from gputrace.chapters.inputs import LongInputs, long_inputs
 from gputrace.chapters.long_run import LongRun
+from gputrace.ingest.recordings import recording_at
 from gputrace.loading import load
+from gputrace.sampler.capture import Capture
+from gputrace.sampler.host import HostRow, host_line
+from gputrace.sampler.rows import csv_line
 from gputrace.simulate.capture import play, write_capture
 from gputrace.simulate.scenarios import PRESETS
 from gputrace.trace import Trace
-from tests.captures import folder
+from tests.captures import folder as capture_at
+from tests.captures import log_and_trace
+from tests.recording import START_NS, FakeClock, NoPacker, row
 
 _SIZES = {
     "told-story": Size(marks=900, marks_before=500, marks_after=300),
@@ -28,7 +39,7 @@ _LOGS = tuple(_SIZES)
 
 
 def _log(name: str) -> str:
-    return str(next(path for path in folder(name).iterdir() if path.name in ("prover.log.gz", "prover.merged.gz")))
+    return str(next(path for path in capture_at(name).iterdir() if path.name in ("prover.log.gz", "prover.merged.gz")))
 
 
 @cache
@@ -109,3 +120,60 @@ def test_restarts_and_gpus_are_told_apart_over_chapters(scenario: str, tmp_path:
     assert [gpu.mutex_held_share for gpu in chapters.gpus] == pytest.approx(
         [gpu.mutex_held_share for gpu in whole.gpus], abs=1e-3
     )
+
+
+def _record(name: str, folder: Path) -> str:
+    """The capture as a recorder would have written it: each line stamped when the last line with a time came."""
+    trace = load(log_and_trace(name), cache=False)
+    capture = Capture(folder, FakeClock(), packer=NoPacker())
+    capture.write_meta(sampler={"gpus": [{"index": 0, "name": "NVIDIA H200"}]})
+    text = gzip.decompress(Path(_log(name)).read_bytes())
+    stamp_re = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)Z")
+    at_ns, lines = int(trace.calls["start_ns"].drop_nulls()[0]), []
+    for line in text.splitlines():
+        if (stamp := stamp_re.search(line)) is not None:
+            at_ns = max(at_ns, int(np.datetime64(stamp[1].decode(), "ns").astype(np.int64)))
+        lines.append((at_ns, "stderr", line, False))
+    capture.log(lines)
+    samples = trace.samples.sort("start_ns")
+    totals = samples.select(pl.col("rx_wire_bytes", "tx_wire_bytes").fill_null(0.0).cum_sum().cast(pl.Int64))
+    capture.samples(
+        [
+            csv_line(row(0, t_start_ns=low, t_end_ns=high, t_mono_ns=high - START_NS, rx_wire_bytes_total=rx,
+                         tx_wire_bytes_total=tx, gpm_sm_active=sm, gpm_interval_ms=100.0))
+            for low, high, sm, (rx, tx) in zip(
+                samples["start_ns"], samples["end_ns"], samples["sm_active"], totals.iter_rows(), strict=True
+            )
+        ]
+    )  # fmt: skip
+    for number in range(0, samples.height, 10):
+        low = samples["start_ns"][number]
+        host = HostRow(low, low + 10**9, low - START_NS, cpu_share=0.9, memory_used_mib=1.0, page_faults_total=number)
+        capture.host(host_line(host))
+    capture.close()
+    return str(folder)
+
+
+def test_a_recording_is_judged_in_chapters(tmp_path: Path) -> None:
+    folder = _record("light-then-heavy", tmp_path / "c")
+    recording = recording_at(folder)
+    assert recording is not None and long_inputs([folder], 1000, 1000) == LongInputs(recording=recording)
+    assert long_inputs([folder]) is None
+    # With samples, chapters are three times as long.
+    size = replace(_SIZES["light-then-heavy"], marks=170)
+    trace, chapters = LongRun(Request([folder]), LongInputs(recording=recording), size).judged(Asked())
+    whole_trace = load(folder, cache=False)
+    whole = diagnose(whole_trace, scenarios=())
+    assert any(notice.code == "in-chapters" for notice in trace.quality.notices)
+    assert [info.kind for info in trace.inputs] == ["metadata", "log", "samples", "host"]
+    assert [info.rows for info in trace.inputs] == pytest.approx([info.rows for info in whole_trace.inputs], abs=1)
+    assert trace.clock.method == whole_trace.clock.method
+    assert trace.gpus[0].name == "NVIDIA H200"
+    assert chapters.calls.count == whole.calls.count
+    assert chapters.gaps.total_s == pytest.approx(whole.gaps.total_s, rel=5e-3)
+    for own, other in zip(chapters.gpus, whole.gpus, strict=True):
+        assert own.compute_share == pytest.approx(other.compute_share, abs=2e-3)
+        assert own.rx_payload_bytes == pytest.approx(other.rx_payload_bytes, rel=2e-2)
+    first = whole.gaps.by_cause[0]
+    assert chapters.gaps.by_cause[0].cause == first.cause
+    assert chapters.gaps.by_cause[0].total_s == pytest.approx(first.total_s, rel=0.05)
