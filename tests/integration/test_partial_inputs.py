@@ -138,6 +138,10 @@ def test_trace_alone_shows_what_the_gpu_did() -> None:
     assert found.gpus[0].compute_share == pytest.approx(0.20, abs=0.02)
     assert "no prover log" in found.headline
     assert {cause.cause for cause in found.gaps.by_cause} == {"unexplained"}
+    # What only a log can tell is neither said nor denied.
+    assert {finding.id for finding in found.hypotheses if finding.verdict != "undetermined"} <= {
+        "link-degraded", "throttled", "other-process",
+    }  # fmt: skip
 
 
 def test_one_second_readings_do_not_speak_for_phases(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Candidate explanations, one module each; a new one is a module with a `HYPOTHESIS` added to `ALL`."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gputrace.analysis.diagnosis import HypothesisFinding
 from gputrace.analysis.hypotheses import (
@@ -47,12 +48,25 @@ ALL: tuple[Hypothesis, ...] = tuple(
     )
 )
 
+# What a GPU trace tells by itself.
+_OF_THE_GPU = frozenset({"link-degraded", "throttled", "other-process"})
+
 __all__ = ["ALL", "Case", "Hypothesis", "in_order", "judge_all"]
 
 
 def judge_all(case: Case) -> tuple[HypothesisFinding, ...]:
-    """Verdicts on all hypotheses, in order."""
-    return in_order([hypothesis.judge(case) for hypothesis in ALL])
+    """Verdicts on all hypotheses, in order. Without a log, what is not the GPU's own can neither be said nor denied."""
+    found = [hypothesis.judge(case) for hypothesis in ALL]
+    if case.trace.calls.is_empty() and not case.trace.quality.marks:
+        found = [finding if finding.id in _OF_THE_GPU else _without_log(finding) for finding in found]
+    return in_order(found)
+
+
+def _without_log(finding: HypothesisFinding) -> HypothesisFinding:
+    if finding.verdict != "refuted":
+        return finding
+    said = "give the prover's log beside the GPU trace: seconds are charged by its phases"
+    return replace(finding, verdict="undetermined", confidence=0.0, evidence=(), next_step=said)
 
 
 def in_order(found: Iterable[HypothesisFinding]) -> tuple[HypothesisFinding, ...]:
