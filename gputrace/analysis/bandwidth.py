@@ -151,6 +151,15 @@ def _resolved(view: GpuView, kind_of: Ints, length_s: Floats, volume: Fit | None
     return np.asarray(sure[kind_of])
 
 
+def _quantile(values: Floats, counts: Floats, share: float) -> float:
+    """The quantile of values that occur several times each, as `numpy.quantile` interpolates it."""
+    order = np.argsort(values)
+    ends = np.cumsum(counts[order])
+    place = (ends[-1] - 1.0) * share
+    low, high = values[order][np.searchsorted(ends, [np.floor(place), np.ceil(place)], side="right")]
+    return float(low + (high - low) * (place - np.floor(place)))
+
+
 def _line_rate(
     view: GpuView, kinds: list[str], kind_of: Ints, length_s: Floats, volume: Fit | None
 ) -> tuple[float | None, str | None]:
@@ -161,8 +170,8 @@ def _line_rate(
         return None, None
     # A sample that stands for many, in a long time in which nothing moved, counts as so many.
     usual_s = max(float(np.median(view.seconds)), 1e-9)
-    rates = np.repeat(rates[known], np.maximum(1, view.seconds[known] // (usual_s * _MANY) * _MANY).astype(np.int64))
-    best, shown_by = float(np.quantile(rates, 0.995)), "sample"
+    counts = np.maximum(1.0, view.seconds[known] // (usual_s * _MANY) * _MANY)
+    best, shown_by = _quantile(rates[known], counts, 0.995), "sample"
     fitted = [] if volume is None else list(zip(kinds, volume.value, volume.error, strict=True))
     for i, (kind, value, error) in enumerate(fitted):
         lengths = length_s[kind_of == i]

@@ -54,16 +54,30 @@ def diagnose(
     scenarios: Sequence[Scenario] | None = None,
 ) -> Diagnosis:
     """The diagnosis of one trace; `scenarios` are the changes to predict, those worth it where not given."""
-    diagnosis, tried = examine(trace, gap_ms, thresholds)
+    examined = examine(trace, gap_ms, thresholds)
+    diagnosis = examined.diagnosis
     ahead = outlook(trace, diagnosis, scenarios)
     diagnosis.bounds, diagnosis.what_if = ahead.bounds, ahead.what_if
     diagnosis.replay, diagnosis.what_if_missing = ahead.error, ahead.missing
     diagnosis.hypotheses = with_recoverable(diagnosis.hypotheses, diagnosis.what_if)
     diagnosis.headline = headline(trace, diagnosis)
     chosen = main_cause(diagnosis.gaps.by_cause, diagnosis.hypotheses)
-    diagnosis.variations = tuple(one.against(chosen) for one in tried)
+    diagnosis.variations = tuple(one.against(chosen) for one in examined.tried)
     diagnosis.headline_stable = all(variation.same for variation in diagnosis.variations)
+    diagnosis.phases = examined.in_focus
     return diagnosis
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What happened, without predictions and headline; and what other thresholds make of the causes.
+
+    `in_focus` are the phases of the calls that tables are about; those of the diagnosis are everybody's.
+    """
+
+    diagnosis: Diagnosis
+    tried: tuple[Tried, ...]
+    in_focus: tuple[PhaseFinding, ...]
 
 
 def examine(
@@ -71,11 +85,8 @@ def examine(
     gap_ms: float = DEFAULT_GAP_MS,
     thresholds: Thresholds | None = None,
     least_regime_share: float = REGIME_LEAST_SHARE,
-) -> tuple[Diagnosis, tuple[Tried, ...]]:
-    """What happened, without predictions and headline; and what other thresholds make of the causes.
-
-    A regime takes at least `least_regime_share` of the time.
-    """
+) -> Examined:
+    """Examines a trace; a regime takes at least `least_regime_share` of the time."""
     limits = thresholds or Thresholds()
     measured = _measure(trace, limits)
     spans, bursts, segments, moved = measured.windows, measured.bursts, measured.segments, measured.moved
@@ -101,9 +112,8 @@ def examine(
         call_bytes=_call_bytes(moved),
     )
     tried = _tried(trace, measured, diagnosis, limits)
-    if trace.focus is not None:
-        diagnosis.phases = classed(summarise_phases(trace, moved, bursts, in_regimes))
-    return diagnosis, tried
+    own = diagnosis.phases if trace.focus is None else classed(summarise_phases(trace, moved, bursts, in_regimes))
+    return Examined(diagnosis, tried, own)
 
 
 def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:

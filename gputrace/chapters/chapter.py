@@ -96,7 +96,8 @@ class Own:
 def judge(own: Own, gap_ms: float) -> Judged:
     """Judges a chapter."""
     trace = own.trace
-    diagnosis, tried = examine(trace, gap_ms, least_regime_share=_LEAST_REGIME_SHARE)
+    examined = examine(trace, gap_ms, least_regime_share=_LEAST_REGIME_SHARE)
+    diagnosis = examined.diagnosis
     told = trace.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
     unlocks = pl.col("unlock_ns")
     spans = windows(trace).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
@@ -108,7 +109,7 @@ def judge(own: Own, gap_ms: float) -> Judged:
             blame=_summed_blame(diagnosis.blame),
             call_bytes=diagnosis.call_bytes.clear(),
         ),
-        tried=tried,
+        tried=examined.tried,
         phases=phase_spreads(trace, diagnosis),
         jobs=job_parts(replace(trace, syntheses=own.syntheses)),
         unlocks=told.agg(pl.len().alias("calls"), unlocks.min().alias("first_ns"), unlocks.max().alias("last_ns")),
