@@ -153,10 +153,18 @@ def _row_begins(view: GpuView, signs: Signs) -> npt.NDArray[np.int64]:
         & (end_ns[before] == start_ns[after])
         & (pressed[:-1] == pressed[1:])
     )
+    return thinned(goes_on, round(ROW_S / max(float(np.median(view.seconds)), 1e-9)))
+
+
+def thinned(goes_on: npt.NDArray[np.bool_], in_a_row: int) -> npt.NDArray[np.int64]:
+    """Which items begin a row, where the inner part of a run has `in_a_row` of them a row, and its ends one.
+
+    `goes_on`: whether each item but the first goes on with the one before it. The ends are half a row long.
+    """
+    count, in_a_row = len(goes_on) + 1, max(2, in_a_row)
     run_begins = np.append(0, np.flatnonzero(~goes_on) + 1)
     length = np.diff(run_begins, append=count)
     place = np.arange(count) - np.repeat(run_begins, length)
-    in_a_row = max(2, round(ROW_S / max(float(np.median(view.seconds)), 1e-9)))
     margin = in_a_row // 2
     inner = (place >= margin) & (place < np.repeat(length, length) - margin)
     return np.flatnonzero(~inner | ((place - margin) % in_a_row == 0))

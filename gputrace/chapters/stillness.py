@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gputrace.analysis.blame import ROW_S, STILL_SHARE
+from gputrace.analysis.blame import ROW_S, STILL_SHARE, thinned
 from gputrace.trace import GpuInfo
 
 # What is summed over the samples of a row. Of the rest, numbers that vary are means, others must not change within it.
@@ -50,13 +50,7 @@ def _row_begins(samples: pl.DataFrame, gpus: list[GpuInfo]) -> Ints:
         own = samples[name]
         if own.null_count() < count:
             goes_on &= own.eq_missing(own.shift(1)).to_numpy()[1:]
-    run_begins = np.append(0, np.flatnonzero(~goes_on) + 1)
-    length = np.diff(run_begins, append=count)
-    place = np.arange(count) - np.repeat(run_begins, length)
-    in_a_row = max(2, round(ROW_S * 1e9 / max(1.0, float(np.median(end_ns[:10_000] - start_ns[:10_000])))))
-    margin = in_a_row // 2
-    inner = (place >= margin) & (place < np.repeat(length, length) - margin)
-    return np.flatnonzero(~inner | ((place - margin) % in_a_row == 0))
+    return thinned(goes_on, round(ROW_S * 1e9 / max(1.0, float(np.median(end_ns[:10_000] - start_ns[:10_000])))))
 
 
 def _still(samples: pl.DataFrame, gpus: list[GpuInfo]) -> npt.NDArray[np.bool_]:
