@@ -15,6 +15,7 @@ from gputrace.cache.store import Store
 from gputrace.cache.version import code_version
 from gputrace.ingest.inputs import Progress, expand, ingest
 from gputrace.ingest.logs import OLDEST_FILE_NS
+from gputrace.ingest.reader import Reader
 from gputrace.ingest.traces import TraceOptions
 from gputrace.trace import Trace
 
@@ -66,12 +67,12 @@ def read(request: Request, progress: Progress, store: Store | None) -> Run:
     Raises as `ingest` and `rebuild` do.
     """
     if store is None:
-        return Run(_rebuilt(request, progress, None))
+        return Run(rebuilt(request, progress, None))
     inputs = _Inputs(request, store)
     name = f"trace-{inputs.key}"
     if inputs.key is not None and (kept := _kept(store, name, Trace)) is not None:
         return Run(kept, inputs.key, store)
-    trace = _rebuilt(request, progress, CachedReader(store, inputs.contents))
+    trace = rebuilt(request, progress, CachedReader(store, inputs.contents))
     if not inputs.still():
         return Run(trace)
     _keep(store, name, trace)
@@ -125,7 +126,8 @@ def _named(scenarios: "Sequence[Scenario] | None") -> list[tuple[str, list[tuple
     return [(one.name, [(change.name, number) for change, number in one.parts]) for one in scenarios]
 
 
-def _rebuilt(request: Request, progress: Progress, reader: CachedReader | None) -> Trace:
+def rebuilt(request: Request, progress: Progress, reader: Reader | None) -> Trace:
+    """The run, read and put together; by `reader`, or anew where that is null."""
     # Not loaded where a kept trace is there: it needs the numerical libraries.
     from gputrace.rebuild.rebuild import rebuild
 

@@ -21,7 +21,7 @@ from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
-# A shorter regime is none of the run's, of which a chapter is a fifth or less.
+# Regimes are judged one by one, chapter by chapter: what is shorter in its chapter is not told apart.
 _LEAST_REGIME_SHARE = 5 * REGIME_LEAST_SHARE
 _EVER = (-(1 << 62), 1 << 62)
 # The states and causes of a chapter are kept as so many stretches of equal length.
@@ -60,7 +60,6 @@ class Chapter:
     unlocks: pl.DataFrame
     residuals_ms: Spread
     windows_s: dict[int, float]
-    marks: int
     marks_placed: int
     clock: Clock
     quality: Quality
@@ -115,7 +114,6 @@ def judge(own: Own, gap_ms: float) -> Judged:
         unlocks=told.agg(pl.len().alias("calls"), unlocks.min().alias("first_ns"), unlocks.max().alias("last_ns")),
         residuals_ms=Spread.of(trace.calls.filter("complete")["residual_ms"].to_numpy()),
         windows_s=dict(spans.iter_rows()),
-        marks=trace.marks.height,
         marks_placed=_placed(trace),
         clock=trace.clock,
         quality=trace.quality,

@@ -95,16 +95,13 @@ def _edge(held: pl.DataFrame, own_from: int, size: Size) -> tuple[int, int] | No
     if held.height < own_from + 2:
         return None
     own_to = own_from + size.marks
-    after_s = inf
-    stamps = stamps_s(held)
-    if size.seconds < inf:
-        late = np.flatnonzero(stamps[own_from:] > stamps[own_from] + size.seconds)
-        own_to = min(own_to, own_from + max(1, int(late[0]))) if len(late) else own_to
-        after_s = size.seconds_around
+    stamps = stamps_s(held) if size.seconds < inf else np.zeros(held.height)
+    late = np.flatnonzero(stamps[own_from:] > stamps[own_from] + size.seconds)
+    own_to = min(own_to, own_from + max(1, int(late[0]))) if len(late) else own_to
     if own_to >= held.height:
         return None
     known_to = own_to + size.marks_after
-    far = np.flatnonzero(stamps[own_to:] > stamps[own_to] + after_s)
+    far = np.flatnonzero(stamps[own_to:] > stamps[own_to] + size.seconds_around)
     known_to = min(known_to, own_to + int(far[0])) if len(far) else known_to
     # What would be left for a last chapter of its own must be worth one.
     return (own_to, known_to) if held.height >= max(known_to, own_to + (own_to - own_from) // 2) else None

@@ -16,8 +16,6 @@ LONG_LOG_BYTES = 200_000_000
 # Logs pack to a tenth and less.
 _PACKED_TO = 10
 LONG_TRACE_ROWS = 4_000_000
-
-
 # A segment that is not packed yet has so many bytes a row.
 _BYTES_OF_ROW = 150
 
@@ -57,13 +55,21 @@ def long_inputs(
 
 def _recorded_is_long(recording: Recording, log_bytes: int, trace_rows: int) -> bool:
     segments = recording.segments["prover"]
-    sizes = [path.stat().st_size * (_PACKED_TO if path.suffix == ".zst" else 1) for path in segments]
-    raw = sum(path.stat().st_size for path in recording.raw.values())
+    sizes = [_size(path) * (_PACKED_TO if path.suffix == ".zst" else 1) for path in segments]
+    raw = sum(map(_size, recording.raw.values()))
     rows = sum(
-        _rows(str(path)) if path.suffix == ".parquet" else path.stat().st_size // _BYTES_OF_ROW
+        _rows(str(path)) if path.suffix == ".parquet" else _size(path) // _BYTES_OF_ROW
         for path in recording.segments["samples"]
     )
     return max(sum(sizes), raw) >= log_bytes or rows >= trace_rows
+
+
+def _size(path: Path) -> int:
+    """Of a segment that was packed or dropped since it was listed nothing."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _begins(path: str) -> bytes:

@@ -24,7 +24,7 @@ from gputrace.analysis.stability import Tried, Variation
 from gputrace.chapters.chapter import Chapter
 from gputrace.chapters.phases import PhasesOfRun
 from gputrace.chapters.regimes import joined_regimes
-from gputrace.chapters.spread import Spread
+from gputrace.chapters.spread import Spread, added_up
 from gputrace.chapters.verdicts import joined_verdicts
 from gputrace.chapters.workers import joined_interleavings
 from gputrace.ingest.log_result import LogResult
@@ -169,10 +169,7 @@ def _calls(chapters: Sequence[Chapter]) -> CallSummary:
         .agg(pl.col("calls").sum(), ((pl.col("last_ns").max() - pl.col("first_ns").min()) / 1e9).alias("span_s"))
     )
     timed = runs.filter((pl.col("calls") > 1) & (pl.col("span_s") > 0))
-    workers: dict[str, int] = {}
-    for summary in own:
-        for worker, count in summary.by_worker.items():
-            workers[worker] = workers.get(worker, 0) + count
+    workers = added_up(summary.by_worker for summary in own)
     residuals = Spread.sum(chapter.residuals_ms for chapter in chapters)
     return CallSummary(
         count=sum(summary.count for summary in own),
@@ -180,7 +177,7 @@ def _calls(chapters: Sequence[Chapter]) -> CallSummary:
         failed=sum(summary.failed for summary in own),
         warmup=sum(summary.warmup for summary in own),
         per_s=float((timed["calls"] - 1).sum()) / float(timed["span_s"].sum()) if timed.height else None,
-        by_worker=dict(sorted(workers.items(), key=lambda entry: int(entry[0]))),
+        by_worker={worker: int(workers[worker]) for worker in sorted(workers, key=int)},
         residual_ms_median=residuals.quantiles(0.5)[0] if residuals.count else None,
     )
 
@@ -236,15 +233,11 @@ def _variations(
             tries.setdefault((one.threshold, one.value), []).append(one)
     found = []
     for own in tries.values():
-        lost: dict[str, float] = {}
-        for one in own:
-            for cause, seconds in one.lost_s.items():
-                lost[cause] = lost.get(cause, 0.0) + seconds
-        ranked = dict(sorted(lost.items(), key=lambda entry: (-entry[1], entry[0])))
-        first = next(iter(ranked), None)
+        lost_s = added_up(one.lost_s for one in own)
+        first = next(iter(lost_s), None)
         leading = [one for one in own if next(iter(one.lost_s), None) == first]
         judged = sum(one.main_cause == first for one in leading) * 2 > len(leading) if leading else first in usual
-        found.append(replace(own[0], lost_s=ranked, main_cause=first if judged else None).against(chosen))
+        found.append(replace(own[0], lost_s=lost_s, main_cause=first if judged else None).against(chosen))
     return tuple(found)
 
 

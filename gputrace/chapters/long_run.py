@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gputrace import schema
 from gputrace.analysis.diagnosis import Diagnosis
-from gputrace.cache.runs import Request
+from gputrace.cache.runs import Request, rebuilt
 from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size, cuts
 from gputrace.chapters.inputs import LongInputs
 from gputrace.chapters.sources import log_in, metadata_in, sampler_in
 from gputrace.ingest.ahead import ahead
 from gputrace.ingest.formats import Formats, bundled_formats
-from gputrace.ingest.inputs import Progress, ingest
+from gputrace.ingest.inputs import Progress
 from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.reader import Reader
@@ -71,7 +71,7 @@ class LongRun:
         own_ahead = owns if sampler is None else ahead(owns)
         infos = [*metadata_in(inputs), *rebuilding.infos]
         trace, diagnosis = joined(own_ahead, asked, log.result, infos, rebuilding.events)
-        trace.quality.notices += log.notices()
+        trace.quality.notices += [*log.notices(), *(sampler.notices if sampler is not None else [])]
         return trace, diagnosis
 
     def _without_log(self, sampler: "Sampler | None", asked: Asked) -> tuple[Trace, Diagnosis]:
@@ -79,15 +79,15 @@ class LongRun:
         from gputrace.chapters.judging import joined
 
         infos = [*metadata_in(self.inputs), *sampler.infos]
-        return joined(ahead(sampler.alone()), asked, LogResult(schema.MARKS.empty()), infos, {})
+        nothing = LogResult(schema.MARKS.empty())
+        trace, diagnosis = joined(ahead(sampler.alone()), asked, nothing, infos, {})
+        trace.quality.notices += sampler.notices
+        return trace, diagnosis
 
     def _whole(self, reader: Reader, asked: Asked, progress: Progress) -> tuple[Trace, Diagnosis]:
         from gputrace.analysis.diagnose import diagnose
-        from gputrace.rebuild.rebuild import rebuild
 
-        request = self.request
-        options = {"timezone": request.timezone, "trace_options": request.trace_options, "reader": reader}
-        trace = rebuild(ingest(request.paths, progress, **options), request.gpu_map)  # type: ignore[arg-type]
+        trace = rebuilt(self.request, progress, reader)
         return trace, diagnose(trace, asked.gap_ms, scenarios=asked.scenarios)
 
 

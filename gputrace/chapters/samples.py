@@ -16,13 +16,13 @@ from gputrace.ingest.trace_parts import Extent, read_part
 from gputrace.ingest.traces import TraceInput, use_traces
 from gputrace.rebuild.gpus import map_gpus
 from gputrace.rebuild.on_trace import check_overlap
-from gputrace.trace import Trace
+from gputrace.trace import Notice, Trace
 
 # At 0.1 s, forty hours of eight GPUs. Of a chapter, so many rows are unpacked at once.
-ROWS_OF_CHAPTER = 12_000_000
+_ROWS_OF_CHAPTER = 12_000_000
 _ROWS_AT_ONCE = 1_500_000
 # What there is to be done for each chapter and GPU is worth more calls where there are samples.
-MARKS_FACTOR = 5
+_MARKS_FACTOR = 5
 
 
 class Sampler:
@@ -41,11 +41,15 @@ class Sampler:
         self._names, self._host = names or {}, host
         first_ns, last_ns = extent.first_ns, extent.last_ns
         self.infos = [replace(trace.info, rows=extent.rows, first_ns=first_ns, last_ns=last_ns)]
-        self.chapter_s = max(1.0, (last_ns - first_ns) / 1e9 * ROWS_OF_CHAPTER / max(1, extent.rows))
+        self.notices: list[Notice] = []
+        if extent.broken:
+            text = f"{trace.info.path}: rows that do not fit the table"
+            self.notices.append(Notice("rows-broken", text, extent.broken))
+        self.chapter_s = max(1.0, (last_ns - first_ns) / 1e9 * _ROWS_OF_CHAPTER / max(1, extent.rows))
 
     def size(self, usual: Size) -> Size:
         """How long chapters are that have samples as well."""
-        return replace(usual, marks=usual.marks * MARKS_FACTOR, seconds=min(usual.seconds, self.chapter_s))
+        return replace(usual, marks=usual.marks * _MARKS_FACTOR, seconds=min(usual.seconds, self.chapter_s))
 
     def put_into(self, chapter: Trace) -> None:
         """Gives a chapter that has calls the samples of its windows."""
@@ -76,7 +80,7 @@ class Sampler:
 
     def _read(self, chapter: Trace, start_ns: int, end_ns: int) -> bool:
         """Whether there is anything in that time. It is read piece by piece, of which the still ones are small."""
-        count = max(1, round((end_ns - start_ns) / 1e9 / self.chapter_s * ROWS_OF_CHAPTER / _ROWS_AT_ONCE))
+        count = max(1, round((end_ns - start_ns) / 1e9 / self.chapter_s * _ROWS_OF_CHAPTER / _ROWS_AT_ONCE))
         edges = [start_ns + (end_ns - start_ns) * n // count for n in range(count + 1)]
         pieces = [self._piece(chapter, low, high, low > start_ns) for low, high in pairwise(edges)]
         known = [piece for piece in pieces if piece is not None]

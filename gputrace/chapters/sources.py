@@ -77,9 +77,11 @@ def sampler_in(
 
     if recording is None:
         return Sampler(found, extent, gpu_map)
-    host = read_host(recording, formats, Quality())
+    quality = Quality()
+    host = read_host(recording, formats, quality)
     sampler = Sampler(found, extent, gpu_map, recording.gpu_names(), host[1] if host else None)
     sampler.infos += [host[0]] if host else []
+    sampler.notices += quality.notices
     return sampler
 
 

@@ -1,6 +1,7 @@
 """How values are spread, in a form that can be added up: how often each value occurs."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,14 @@ class Spread:
         low, high = (self.values[np.searchsorted(ends, at, side="right")] for at in (below, np.ceil(place)))
         found: list[float] = (low + (high - low) * (place - below)).tolist()
         return found
+
+
+def added_up(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of each name's figures, most first."""
+    sums: Counter[str] = Counter()
+    for part in parts:
+        sums.update(part)
+    return dict(sorted(sums.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def _rounded(values: Floats) -> Floats:

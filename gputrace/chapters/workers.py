@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gputrace.analysis.diagnosis import Handovers, Interleaving, OffGpuWork, ShortestTime, WaitsFor
+from gputrace.analysis.workers.interleaving import DELAYING
+from gputrace.chapters.spread import added_up
 
-_DELAYING = ("release", "loop", "setup", "prep_msm")
 _NOTE = (
     "over chapters: medians and 95th percentiles of hand-overs are means by their number; a wait for a hold of the "
     "chapter before counts as one that no call of the log held"
@@ -24,7 +25,7 @@ def joined_interleavings(chapters: Sequence[Sequence[Interleaving]]) -> tuple[In
 def _joined(own: Sequence[Interleaving]) -> Interleaving:
     held_s, window_s = sum(one.held_s for one in own), sum(one.window_s for one in own)
     work = _off_gpu([item for one in own for item in one.off_gpu])
-    delaying = [item for item in work if item.kind in _DELAYING]
+    delaying = [item for item in work if item.kind in DELAYING]
     hidden, exposed = sum(item.under_other_s for item in delaying), sum(item.exposed_s for item in delaying)
     alternating = [(one.alternation_share, one.calls) for one in own if one.alternation_share is not None]
     unsure = [(one.handover_uncertainty_ms, one.calls) for one in own if one.handover_uncertainty_ms is not None]
@@ -75,15 +76,11 @@ def _waits(items: Sequence[WaitsFor]) -> tuple[WaitsFor, ...]:
     for item in items:
         pairs.setdefault((item.waiter, item.holder), []).append(item)
     found = []
-    for (waiter, holder), own in sorted(
-        pairs.items(), key=lambda pair: (pair[0][0], pair[0][1] is not None, pair[0][1])
-    ):
-        by_phase: dict[str, float] = {}
-        for item in own:
-            for phase, seconds in item.by_phase_s.items():
-                by_phase[phase] = by_phase.get(phase, 0.0) + seconds
-        ranked = dict(sorted(by_phase.items(), key=lambda entry: (-entry[1], entry[0])))
-        found.append(WaitsFor(waiter, holder, sum(i.waits for i in own), sum(i.total_s for i in own), ranked))
+    # A holder that the log does not name comes first.
+    for waiter, holder in sorted(pairs, key=lambda pair: (pair[0], -1 if pair[1] is None else pair[1])):
+        own = pairs[waiter, holder]
+        by_phase_s = added_up(item.by_phase_s for item in own)
+        found.append(WaitsFor(waiter, holder, sum(i.waits for i in own), sum(i.total_s for i in own), by_phase_s))
     return tuple(found)
 
 
@@ -102,10 +99,8 @@ def _shortest(items: Sequence[ShortestTime]) -> tuple[ShortestTime, ...]:
     found = []
     for bound in dict.fromkeys(item.id for item in items):
         own = [item for item in items if item.id == bound]
-        limits: dict[str, float] = {}
-        for item in own:
-            for name, seconds in item.limits_s.items():
-                limits[name] = limits.get(name, 0.0) + seconds
+        sums = added_up(item.limits_s for item in own)
+        limits = {name: sums[name] for name in own[0].limits_s}
         by = max(limits, key=lambda name: limits[name])
         found.append(replace(own[0], shortest_s=limits[by], limited_by=by, limits_s=limits))
     return tuple(found)

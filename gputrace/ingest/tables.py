@@ -59,7 +59,7 @@ _LARGEST_OF = {
     "pcie_replays": 1 << 53,
     "other_processes": 100_000,
 }
-_MOST_GPUS = 1024
+MOST_GPUS = 1024
 _NUMBER = r"^\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 # What a column can be read as, for descriptions and for --columns.
 READINGS = (
@@ -165,7 +165,7 @@ def read_trace(
         )
     usable = pl.col("time_ns").is_not_null()
     if "gpu" in timed.columns:
-        usable &= pl.col("gpu").is_between(0, _MOST_GPUS).fill_null(False)
+        usable &= pl.col("gpu").is_between(0, MOST_GPUS).fill_null(False)
     kept = timed.select(usable.alias("usable"))["usable"]
     readings.frame = timed if kept.all() else timed.filter(kept)
     readings.broken += timed.height - readings.frame.height

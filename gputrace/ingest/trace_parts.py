@@ -15,7 +15,7 @@ import polars as pl
 from gputrace.errors import InputError
 from gputrace.ingest.layouts.parquet import parquet_errors
 from gputrace.ingest.samples import Known, Part
-from gputrace.ingest.tables import read_trace, readings_of
+from gputrace.ingest.tables import MOST_GPUS, read_trace, readings_of
 from gputrace.ingest.time_axis import TIME_UNITS
 from gputrace.ingest.traces import TraceInput
 
@@ -29,7 +29,7 @@ _WIDER = 10
 class Extent:
     """A whole trace: Unix times of its first and last row, its rows, and what holds for all rows of each GPU.
 
-    `gpu_range_ns` has the first and last time of each.
+    `gpu_range_ns` has the first and last time of each; `broken` counts rows without a time or a GPU.
     """
 
     first_ns: int
@@ -37,6 +37,7 @@ class Extent:
     rows: int
     known: dict[int, Known]
     gpu_range_ns: dict[int, tuple[int, int]]
+    broken: int = 0
 
     @property
     def gpus(self) -> list[int]:
@@ -95,7 +96,8 @@ def extent_of(trace: TraceInput) -> Extent | None:
         )
         total = pl.col("rx_total_bytes")
         found = (
-            rows.drop_nulls(["time_ns", "gpu"])
+            rows.drop_nulls("time_ns")
+            .filter(pl.col("gpu").is_between(0, MOST_GPUS))
             .group_by("gpu")
             .agg(
                 pl.len().alias("rows"),
@@ -107,6 +109,7 @@ def extent_of(trace: TraceInput) -> Extent | None:
             .sort("gpu")
             .collect(engine="streaming")
         )
+        total_rows = int(trace.data.select(pl.len()).collect().item())
     if found.is_empty():
         return None
     gpus = found.rows(named=True)
@@ -116,6 +119,7 @@ def extent_of(trace: TraceInput) -> Extent | None:
         sum(gpu["rows"] for gpu in gpus),
         {gpu["gpu"]: Known(gpu["link_gen"], gpu["link_width"], gpu["totals_move"]) for gpu in gpus},
         {gpu["gpu"]: (gpu["first_ns"], gpu["last_ns"]) for gpu in gpus},
+        total_rows - sum(gpu["rows"] for gpu in gpus),
     )
 
 

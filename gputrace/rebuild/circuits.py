@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from gputrace.rebuild.columns import Floats, Ints
+from gputrace.rebuild.columns import Bools, Floats, Ints
 from gputrace.rebuild.hold_lines import HoldLines, apart
-from gputrace.rebuild.rivals import PLACED, Bools, disjoint, overlapping, rarity
+from gputrace.rebuild.rivals import PLACED, disjoint, overlapping, rarity
 
 # What ntt_msm_h exceeds the sum of its circuits by: at least and at most so much a circuit.
 _LEAST_OFF_MS, _MOST_OFF_MS = -1.0, 2.0

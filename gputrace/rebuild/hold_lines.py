@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from gputrace.rebuild.columns import Floats, Ints
-from gputrace.rebuild.rivals import Bools, overlapping, rarity
+from gputrace.rebuild.columns import Bools, Floats, Ints
+from gputrace.rebuild.rivals import overlapping, rarity
 from gputrace.rebuild.sequence import FIGURES_OF
 from gputrace.rebuild.timebounds import JITTER_MS, TimeBounds
 

@@ -1,11 +1,8 @@
 """Which of many things belong together: pairs whose intervals overlap, and the likeliest choice among rivals."""
 
 import numpy as np
-import numpy.typing as npt
 
-from gputrace.rebuild.columns import Floats, Ints
-
-Bools = npt.NDArray[np.bool_]
+from gputrace.rebuild.columns import Bools, Floats, Ints
 
 # A row is worth this less what makes it odd, nats: no choice between rivals is worth leaving an item out.
 PLACED = 1000.0

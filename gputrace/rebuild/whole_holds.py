@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gputrace.rebuild.circuits import CircuitSearch
-from gputrace.rebuild.columns import Floats, Ints
+from gputrace.rebuild.columns import Bools, Floats, Ints
 from gputrace.rebuild.hold_lines import HoldLines, apart
-from gputrace.rebuild.rivals import PLACED, Bools, disjoint, overlapping, rarity
+from gputrace.rebuild.rivals import PLACED, disjoint, overlapping, rarity
 
 # What `total_start_fn` exceeds the sum of its parts by, at most.
 CALL_SLACK_MS = 3.0

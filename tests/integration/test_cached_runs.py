@@ -13,7 +13,7 @@ import pytest
 
 from gputrace import api
 from gputrace.analysis.diagnosis import Diagnosis, Gaps
-from gputrace.cache.runs import _rebuilt
+from gputrace.cache.runs import rebuilt
 from gputrace.cache.store import Store
 from gputrace.errors import InputError
 from gputrace.loading import load, load_whole
@@ -60,7 +60,7 @@ def test_a_report_from_the_cache_is_the_same(store: Store, capture: Path, monkey
     assert store.names() == []
     assert reports(capture) == expected
     assert kinds(store) == {"trace": 1, "diagnosis": 1}
-    monkeypatch.setattr("gputrace.cache.runs._rebuilt", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("gputrace.cache.runs.rebuilt", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr("gputrace.cache.runs._diagnose", lambda *_: pytest.fail("reckoned again"))
     assert reports(capture) == expected
 
@@ -121,12 +121,12 @@ def test_broken_entries_are_left_out(store: Store, capture: Path, monkeypatch: p
 def test_a_file_that_changes_while_it_is_read_is_not_kept_as_a_run(
     store: Store, capture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rebuilt(*given: Any) -> Trace:
+    def changed_meanwhile(*given: Any) -> Trace:
         with (capture / "prover.log").open("a") as log:
             log.write("CUZK_TIMING: prep_msm_ms=1\n")
-        return _rebuilt(*given)
+        return rebuilt(*given)
 
-    monkeypatch.setattr("gputrace.cache.runs._rebuilt", rebuilt)
+    monkeypatch.setattr("gputrace.cache.runs.rebuilt", changed_meanwhile)
     run = load_whole([str(capture)])
     assert run.key is None and kinds(store)["trace"] == 0
 

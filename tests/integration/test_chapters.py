@@ -177,3 +177,21 @@ def test_a_recording_is_judged_in_chapters(tmp_path: Path) -> None:
     first = whole.gaps.by_cause[0]
     assert chapters.gaps.by_cause[0].cause == first.cause
     assert chapters.gaps.by_cause[0].total_s == pytest.approx(first.total_s, rel=0.05)
+
+
+def test_rows_that_nobody_can_place_are_counted(tmp_path: Path) -> None:
+    folder = _record("one-worker", tmp_path / "c")
+    segment = next(Path(folder).glob("samples-*.csv"))
+    header, first, *rest = segment.read_text().splitlines()
+    without_time = first.split(",")
+    without_time[header.split(",").index("t_end_ns")] = ""
+    segment.write_text("\n".join([header, first, ",".join(without_time), *rest]) + "\n")
+    recording = recording_at(folder)
+    assert recording is not None
+    trace, _ = LongRun(
+        Request([folder]), LongInputs(recording=recording), Size(40, marks_before=60, marks_after=40)
+    ).judged(Asked())
+    assert "in-chapters" in {notice.code for notice in trace.quality.notices}
+    assert [notice.count for notice in trace.quality.notices if notice.code == "rows-broken"] == [1]
+    whole = load(folder, cache=False)
+    assert [notice.count for notice in whole.quality.notices if notice.code == "rows-broken"] == [1]

@@ -169,3 +169,11 @@ def test_colour_adds_only_colour(made: tuple[Trace, Diagnosis]) -> None:
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     assert "\x1b" not in stripped
     assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+
+
+def test_the_lost_seconds_of_a_long_run_stay_in_one_line() -> None:
+    lost = CauseTotal("no-work-queued", 18_321_374.3, 0.89, 0.0, 18_321_374.3)
+    diagnosis = Diagnosis(gaps=Gaps(500.0, 3, 20_578_262.4, 0.0, 0.99, (lost,), ()))
+    for full in (False, True):
+        lines = TextRenderer(80, full=full).render(Trace(), diagnosis).split("\n")
+        assert any("no-work-queued" in line and "18321374.3 s" in line and "89%" in line for line in lines)

@@ -17,8 +17,8 @@ from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
 # Kinds that keep a worker from its next hold, or a hold from going on. The others are beside: they keep nobody waiting.
-_DELAYING = ("release", "loop", "setup", "prep_msm")
-_KINDS = (*_DELAYING, "b_g2_msm", "finalise")
+DELAYING = ("release", "loop", "setup", "prep_msm")
+_KINDS = (*DELAYING, "b_g2_msm", "finalise")
 _IN_HOLD = (*LEAVES_UNDER_MUTEX, "mutex_held")
 # A log prints whole milliseconds: a wait below one was none.
 _WAITED_MS = 1
@@ -76,7 +76,7 @@ def _interleaving(trace: Trace, gpu: _Gpu) -> Interleaving:
     knows_queue = trace.syntheses["queued_ns"].count() > 0 and trace.syntheses["picked_up_ns"].count() > 0
     between = _between_holds(trace, gpu, knows_queue)
     work = _off_gpu_work(trace, gpu, between)
-    delaying = [item for item in work if item.kind in _DELAYING]
+    delaying = [item for item in work if item.kind in DELAYING]
     hidden, exposed = sum(item.under_other_s for item in delaying), sum(item.exposed_s for item in delaying)
     waited_s, unheld_s, waits = _waits(gpu)
     waited, unwaited, alternation, longest = _handovers(gpu.holds)
