@@ -25,7 +25,7 @@ from gputrace.trace import Clock, GpuInfo, Quality, Trace
 _LEAST_REGIME_SHARE = 5 * REGIME_LEAST_SHARE
 _EVER = (-(1 << 62), 1 << 62)
 # The states and causes of a chapter are kept as so many stretches of equal length.
-_STRETCHES = 48
+STRETCHES = 48
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _stretch(frame: pl.DataFrame) -> pl.Expr:
     first, last = frame["start_ns"].min(), frame["end_ns"].max()
     length = max(1, int(last) - int(first))  # type: ignore[arg-type]
     middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
-    return ((middle - first) * _STRETCHES // length).alias("stretch")
+    return ((middle - first) * STRETCHES // length).alias("stretch")
 
 
 def _summed_states(states: pl.DataFrame) -> pl.DataFrame:

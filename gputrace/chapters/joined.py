@@ -21,7 +21,7 @@ from gputrace.analysis.headline import main_cause, sentence
 from gputrace.analysis.jobs import jobs_of
 from gputrace.analysis.outlook import Outlook, with_recoverable
 from gputrace.analysis.stability import Tried, Variation
-from gputrace.chapters.chapter import Chapter
+from gputrace.chapters.chapter import STRETCHES, Chapter
 from gputrace.chapters.phases import PhasesOfRun
 from gputrace.chapters.regimes import joined_regimes
 from gputrace.chapters.spread import Spread, added_up
@@ -269,7 +269,8 @@ def joined_trace(
     quality.notice(
         "in-chapters",
         f"a long run, judged in {len(chapters)} chapters{size}: sums and quantiles are of all of it, verdicts and "
-        "regimes those of the chapters put together, predictions replay the end of the run",
+        f"regimes those of the chapters put together, predictions replay the end of the run, highs and lows over time "
+        f"are means of a {STRETCHES}th of a chapter",
         len(chapters),
     )
     jobs = all_jobs(chapters).height
