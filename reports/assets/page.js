@@ -49,6 +49,13 @@ function draw(place, dark = darkMode.matches) {
   return done;
 }
 
+// What is below a figure stays where it is when the figure is drawn: its axis and title need this many pixels more.
+const AXIS_HEIGHT = 54;
+places.forEach((place) => {
+  const height = report.charts[place.dataset.chart].height;
+  if (Number.isFinite(height)) place.style.minHeight = `${height + AXIS_HEIGHT}px`;
+});
+
 const coming = new IntersectionObserver(
   (entries) => {
     for (const entry of entries) {

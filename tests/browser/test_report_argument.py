@@ -104,6 +104,17 @@ def test_no_serious_fault_of_accessibility(
         assert view.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_is_below_a_figure_stays_where_it_is(browser: Browser, report: Report, width: int) -> None:
+    """A figure is drawn as it comes near: a click on its way to what is below must not land beside it."""
+    heights = "[...document.querySelectorAll('[data-chart]')].map(place => place.getBoundingClientRect().height)"
+    with opened(browser, report, viewport={"width": width, "height": 900}) as view:
+        before = view.page.evaluate(heights)
+        view.page.evaluate("gputrace.figures.drawAll()")
+        assert view.page.evaluate(heights) == before
+        assert len(before) == view.page.locator("[data-chart] svg").count() > 2
+
+
 def test_on_paper_everything_is_open_and_every_figure_drawn(browser: Browser, report: Report) -> None:
     with opened(browser, report, color_scheme="dark") as view:
         page = view.page
