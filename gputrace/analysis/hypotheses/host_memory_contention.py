@@ -77,6 +77,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     varied = any(relation.load_heavy >= _VARIED * relation.load_light for relation in found.copy)
     if varied and effect < _EFFECT:
         return case.finding(hypothesis, "refuted", evidence, decided=decided)
+    low, high = best.spearman_interval
     return case.finding(
         hypothesis,
         "undetermined",
@@ -85,7 +86,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         + (
             f"{best.load} goes only from {best.load_light:.3g} to {best.load_heavy:.3g}"
             if not varied
-            else f"{best.n} calls leave the correlation between {best.spearman_low:+.2f} and {best.spearman_high:+.2f}"
+            else f"{best.n} calls leave the correlation between {low:+.2f} and {high:+.2f}"
         ),
     )
 
@@ -98,13 +99,14 @@ def _sentence(relation: Relation) -> Evidence:
         else ""
     )
     falls = relation.spearman < -_GOES_WITH and relation.p_value <= _SURE
+    low, high = relation.spearman_interval
     return Evidence(
-        f"the copy's rate goes with {relation.load} ({relation.spearman:+.2f}, {relation.spearman_low:+.2f} to "
-        f"{relation.spearman_high:+.2f}, p {relation.p_value:.2g}): {gb(relation.light)} at the lightest, "
+        f"the copy's rate goes with {relation.load} ({relation.spearman:+.2f}, {low:+.2f} to {high:+.2f}, "
+        f"p {relation.p_value:.2g}): {gb(relation.light)} at the lightest, "
         f"{gb(relation.heavy)} at the heaviest{slope}",
         relation.spearman,
         "rank correlation",
-        relation.spearman_high < 0 or falls,
+        high < 0 or falls,
     )
 
 

@@ -10,7 +10,8 @@ interval instead: of the rank correlation, over runs put together of blocks of t
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -28,7 +29,7 @@ _MOST_CALLS = 600
 # The lightest load is that of this share of the calls.
 _LIGHT_SHARE = 0.2
 MIN_COPIES = 16
-_RESAMPLES = 1000
+_RESAMPLES, _AT_ONCE = 1000, 50
 _CLEARLY = 0.4
 _Z_95 = NormalDist().inv_cdf(0.975)
 # By circular shifts; a run whose load changes once cannot do better than about 0.1.
@@ -37,7 +38,7 @@ _NOT_BY_CHANCE = 0.15
 
 @dataclass(frozen=True)
 class Relation:
-    """How something goes with a load: rank correlation with its 99 % interval, p by circular shifts, slope a unit.
+    """How something goes with a load: rank correlation, p by circular shifts, slope a unit; `series` is load and value.
 
     `light` and `heavy` are medians of what is related, over the fifth of the calls with least and with most load.
     """
@@ -45,8 +46,6 @@ class Relation:
     load: str
     n: int
     spearman: float
-    spearman_low: float
-    spearman_high: float
     p_value: float
     slope: float
     slope_low: float
@@ -55,11 +54,17 @@ class Relation:
     heavy: float
     load_light: float
     load_heavy: float
+    series: tuple[Floats, Floats] = field(repr=False, compare=False)
+
+    @cached_property
+    def spearman_interval(self) -> tuple[float, float]:
+        """The rank correlation's 99 % interval."""
+        return _interval(*self.series)
 
     @property
     def falls(self) -> bool:
         """Whether it falls with the load, beyond doubt: of noise 1-3 % of runs of 40 calls seem to (simulated)."""
-        return self.spearman <= -_CLEARLY and self.spearman_high < 0 and self.p_value <= _NOT_BY_CHANCE
+        return self.spearman <= -_CLEARLY and self.p_value <= _NOT_BY_CHANCE and self.spearman_interval[1] < 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,6 @@ def relate(load_name: str, load: Floats, value: Floats) -> Relation | None:
     backwards = np.fft.irfft(np.conj(np.fft.rfft(a[::-1])) * spectrum, n) / n
     shifted = np.concatenate([forwards[1:], backwards])
     p_value = (1.0 + float((np.abs(shifted) >= abs(found) - 1e-12).sum())) / (1.0 + len(shifted))
-    rho_low, rho_high = _interval(load, value)
     slope, low, high = _slope(load, value)
     order = np.argsort(load, kind="stable")
     few = max(3, int(_LIGHT_SHARE * n))
@@ -105,8 +109,6 @@ def relate(load_name: str, load: Floats, value: Floats) -> Relation | None:
         load_name,
         n,
         found,
-        rho_low,
-        rho_high,
         p_value,
         slope,
         low,
@@ -115,6 +117,7 @@ def relate(load_name: str, load: Floats, value: Floats) -> Relation | None:
         float(np.median(value[heavy])),
         float(np.median(load[light])),
         float(np.median(load[heavy])),
+        (load, value),
     )
 
 
@@ -124,12 +127,14 @@ def _interval(load: Floats, value: Floats) -> tuple[float, float]:
     length = min(n, max(2, round(2.0 * n ** (1.0 / 3.0))))
     rng = np.random.default_rng(0)
     begins = rng.integers(0, n - length + 1, size=(_RESAMPLES, -(-n // length)))
-    rows = (begins[:, :, None] + np.arange(length)).reshape(_RESAMPLES, -1)[:, :n]
-    a, b = _ranks(load, rows), _ranks(value, rows)
-    a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
-    spread = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    rho = np.where(spread > 0, (a * b).sum(axis=1) / np.maximum(spread, 1e-12), 0.0)
-    low, high = np.quantile(rho, [0.005, 0.995])
+    correlations = []
+    for some in np.split(begins, range(_AT_ONCE, _RESAMPLES, _AT_ONCE)):
+        rows = (some[:, :, None] + np.arange(length)).reshape(len(some), -1)[:, :n]
+        a, b = _ranks(load, rows), _ranks(value, rows)
+        a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
+        spread = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+        correlations.append(np.where(spread > 0, (a * b).sum(axis=1) / np.maximum(spread, 1e-12), 0.0))
+    low, high = np.quantile(np.concatenate(correlations), [0.005, 0.995])
     return float(low), float(high)
 
 
@@ -219,7 +224,7 @@ def _against_loads(
         relation = relate(name, load, value) if name in wanted else None
         if relation is not None:
             found.append(relation)
-    return tuple(sorted(found, key=lambda relation: relation.spearman_high))
+    return tuple(sorted(found, key=lambda relation: relation.spearman_interval[1]) if len(found) > 1 else found)
 
 
 def _loads(trace: Trace, start_ns: npt.NDArray[np.int64], end_ns: npt.NDArray[np.int64]) -> dict[str, Floats]:
