@@ -79,7 +79,6 @@ def report(
     Each input is recognised by its content. The report goes to the terminal as well, unless one of the outputs is - :
     then only that goes to stdout.
     """
-    from gputrace.analysis.redaction import redact, redacted_arguments
     from gputrace.analysis.selection import Selection
     from gputrace.cache.runs import Run
     from gputrace.chapters.asked import Asked
@@ -100,11 +99,17 @@ def report(
     else:
         run = read_run(inputs, part, gpu_map, options, cache=not no_cache)
         if redacted:
+            from gputrace.analysis.redaction import redact
+
             run = Run(redact(run.trace))
         with working("diagnosing"):
             diagnosis = run.diagnose(gap_ms)
         trace = run.trace
-    arguments = redacted_arguments(trace) if redacted else sys.argv[1:]
+    arguments = sys.argv[1:]
+    if redacted:
+        from gputrace.analysis.redaction import redacted_arguments
+
+        arguments = redacted_arguments(trace)
     outputs.write(trace, diagnosis, provenance(arguments))
     if not outputs.to_stdout:
         sys.stdout.write(terminal_renderer(color, full).render(trace, diagnosis))

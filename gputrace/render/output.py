@@ -15,12 +15,12 @@ from gputrace.printable import printable
 from gputrace.render.base import FileRenderer, FolderRenderer, Renderer
 from gputrace.render.provenance import Provenance
 from gputrace.render.screen import screen_of
-from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 from gputrace.trace import Trace
 
 if TYPE_CHECKING:
     from gputrace.render.compare_text import CompareTextRenderer
     from gputrace.render.fleet_text import FleetTextRenderer
+    from gputrace.render.text import TextRenderer, WhatIfTextRenderer
 
 
 def check_targets(targets: Iterable[str | None], force: bool, folders: Iterable[str | None] = ()) -> None:
@@ -178,14 +178,18 @@ def _told(target: str, quiet: bool = False) -> Iterator[None]:
         print(f"Wrote {printable(target)}", file=sys.stderr)
 
 
-def terminal_renderer(color: str = "auto", full: bool = False) -> TextRenderer:
+def terminal_renderer(color: str = "auto", full: bool = False) -> "TextRenderer":
     """A renderer for stdout as it is: its width and colours if it is a terminal, 80 plain columns if not."""
+    from gputrace.render.text import TextRenderer
+
     screen = screen_of(color=color)
     return TextRenderer(screen.width, screen.colors, screen.ascii, full)
 
 
-def terminal_what_if_renderer(color: str = "auto") -> WhatIfTextRenderer:
+def terminal_what_if_renderer(color: str = "auto") -> "WhatIfTextRenderer":
     """The same for what-ifs alone."""
+    from gputrace.render.text import WhatIfTextRenderer
+
     screen = screen_of(color=color)
     return WhatIfTextRenderer(screen.width, screen.colors, screen.ascii)
 
