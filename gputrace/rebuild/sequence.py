@@ -1,6 +1,8 @@
 """The log as one sequence: marks in order, numbers as numbers, restarts counted."""
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import polars as pl
@@ -97,35 +99,36 @@ class Sequence:
         """Marks of these events, in order; with all columns, or with these. What no line of them has is null."""
         wanted = [*self.frame.columns, *NUMBER_KEYS, "proof_kind", "is_pinned"] if columns is None else list(columns)
         plain = ["order", *(name for name in wanted if name in self.frame.columns and name != "order")]
-        rows = self.frame.select(plain)[self.rows_of(*events)]
+        rows = self.frame[plain][self.rows_of(*events)]
         if told := [name for name in wanted if name not in plain]:
             own = [self.figures_of(event) for event in events if event in self._rows]
-            own = [figures.select("order", *(name for name in told if name in figures.columns)) for figures in own]
-            if len(own) == 1:
-                rows = rows.hstack(own[0].drop("order"))
-            elif own:
-                rows = rows.hstack(pl.concat(own, how="diagonal").sort("order").drop("order"))
+            own = [figures[["order", *(name for name in told if name in figures.columns)]] for figures in own]
+            if own:
+                figures = own[0] if len(own) == 1 else pl.concat(own, how="diagonal").sort("order")
+                rows = rows.hstack(figures.get_columns()[1:])
         kinds = {"proof_kind": pl.String, "is_pinned": pl.Boolean}
         missing = [pl.lit(None, kinds.get(name, pl.Int64)).alias(name) for name in wanted if name not in rows.columns]
-        return rows.with_columns(missing).select(wanted)
+        return (rows.with_columns_seq(missing) if missing else rows)[wanted]
 
 
 def to_sequence(marks: pl.DataFrame) -> Sequence:
     """Before: MARKS. After: a `Sequence`; files with stderr lines first, so that restarts are found in them."""
-    numbered, values = marks.select(PLAIN).with_row_index("order"), marks["values"]
+    numbered, values = marks[list(PLAIN)].with_row_index("order"), marks["values"]
     whole = Sequence(numbered, values)
-    damaged = [whole.figures_of(event).filter(_lacks(whole, event))["order"] for event in FIGURES_OF]
-    left_out = pl.concat(damaged)
+    left_out = pl.concat([_lacking(whole, event) for event in FIGURES_OF])
     if left_out.is_empty():
         return whole
     kept = ~numbered["order"].is_in(left_out.implode())
     return Sequence(numbered.filter(kept), values.filter(kept), len(left_out))
 
 
-def _lacks(sequence: Sequence, event: str) -> pl.Expr:
-    """Which of an event's lines lack a figure without which they say nothing."""
-    columns = sequence.figures_of(event).columns
-    return pl.any_horizontal(pl.col(key).is_null() if key in columns else pl.lit(True) for key in FIGURES_OF[event])
+def _lacking(sequence: Sequence, event: str) -> pl.Series:
+    """The order of an event's lines that lack a figure without which they say nothing."""
+    figures = sequence.figures_of(event)
+    if not set(FIGURES_OF[event]) <= set(figures.columns):
+        return figures["order"]
+    lacks = [figures[key].is_null() for key in FIGURES_OF[event] if figures[key].null_count()]
+    return figures["order"].filter(reduce(or_, lacks)) if lacks else figures["order"].clear()
 
 
 class _Values:
@@ -159,7 +162,7 @@ class _Values:
         first = np.cumsum(lengths) - lengths
         place = np.arange(lengths.sum()) + np.repeat(self._first[rows] - first, lengths)
         pairs: pl.DataFrame = self._pairs[place]
-        return pairs.select(orders[np.repeat(np.arange(len(rows)), lengths)], "key", "value")
+        return pl.DataFrame([orders[np.repeat(np.arange(len(rows)), lengths)], *pairs.get_columns()])
 
 
 def _figures(orders: pl.Series, values: _Values, rows: Ints) -> pl.DataFrame:
@@ -177,12 +180,12 @@ def _figures(orders: pl.Series, values: _Values, rows: Ints) -> pl.DataFrame:
             columns[key] = orders.to_frame().join(first, on="order", how="left", maintain_order="left")["value"]
     own = [key for key in (*NUMBER_KEYS, *_TEXT_KEYS) if key in columns]
     frame = pl.DataFrame([orders, *(columns[key].alias(key) for key in own)])
-    frame = frame.with_columns(_number(key) for key in own if key in NUMBER_KEYS)
+    frame = frame.with_columns_seq(_number(key) for key in own if key in NUMBER_KEYS)
     if kinds := [key for key in ("proof_kind", "kind") if key in own]:
         frame = frame.with_columns(pl.coalesce(kinds).alias("proof_kind"))
     if "is_pinned" in own:
         frame = frame.with_columns(pl.col("is_pinned") == "true")
-    return frame.drop("kind", strict=False)
+    return frame.drop("kind") if "kind" in own else frame
 
 
 def _number(name: str) -> pl.Expr:
