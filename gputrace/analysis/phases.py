@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtr
 
+from gputrace.analysis import student
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import Driver, PhaseFinding
 from gputrace.analysis.durations import Durations, Floats, durations_of
@@ -283,4 +283,4 @@ def _drivers(own: Durations, candidates: _Candidates) -> tuple[Driver, ...]:
 def p_value(rank: float, n: int) -> float:
     """Two-sided p of a Spearman correlation, by Student's t with n-2 degrees of freedom."""
     t = abs(rank) * np.sqrt((n - 2) / max(1e-12, 1.0 - rank * rank))
-    return float(2.0 * stdtr(n - 2, -t))
+    return 2.0 * student.cumulative(n - 2, -t)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gputrace.rebuild.columns import Floats, Ints
+from gputrace.rebuild.groups import groups_of
 
 # What a call without a line costs, ms: more than any disagreement that a right choice was seen to have.
 _WITHOUT_MS = 200.0
@@ -41,14 +42,8 @@ Matched = list[tuple[int | None, float]]
 
 def _settled(pairs: Pairs, wanted: Ints) -> Iterator[tuple[int, tuple[int | None, float]]]:
     """Calls matched anew: those that want the same lines, and all that they share lines with."""
-    # Imported here: it costs time, and most logs do not need it.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     calls, lines = int(pairs.call.max()) + 1, int(pairs.line.max()) + 1
-    shape = (calls + lines, calls + lines)
-    graph = coo_array((np.ones(len(pairs.call)), (pairs.call, calls + pairs.line)), shape=shape)
-    _, group_of = connected_components(graph, directed=False)
+    group_of = groups_of(pairs.call, calls + pairs.line, calls + lines)
     disputed = np.isin(group_of[pairs.call], np.unique(group_of[calls + wanted]))
     choices: dict[int, list[tuple[float, int]]] = {}
     for call, line, residual in zip(*(column[disputed].tolist() for column in pairs), strict=True):

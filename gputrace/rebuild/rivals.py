@@ -3,6 +3,7 @@
 import numpy as np
 
 from gputrace.rebuild.columns import Bools, Floats, Ints
+from gputrace.rebuild.groups import groups_of
 
 # A row is worth this less what makes it odd, nats: no choice between rivals is worth leaving an item out.
 PLACED = 1000.0
@@ -66,13 +67,8 @@ def disjoint(members: Ints, worth: Floats) -> Bools:
 
 def _groups(members: Ints) -> Ints:
     """A number a row; rows that share items, directly or through others, have the same."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     rows, items = _uses(members)
-    nodes = len(members) + int(items.max()) + 1
-    graph = coo_array((np.ones(len(rows)), (rows, len(members) + items)), shape=(nodes, nodes))
-    return np.asarray(connected_components(graph, directed=False)[1][: len(members)], dtype=np.int64)
+    return groups_of(rows, len(members) + items, len(members) + int(items.max()) + 1)[: len(members)]
 
 
 def _uses(members: Ints) -> tuple[Ints, Ints]:

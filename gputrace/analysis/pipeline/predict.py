@@ -23,8 +23,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scipy.special import stdtrit
-
+from gputrace.analysis import student
 from gputrace.analysis.diagnosis import Effect, WhatIf
 from gputrace.analysis.pipeline.busy import IN_WORDS, POOL, SYNTHESIS, Window, busy_shares, limiting
 from gputrace.analysis.pipeline.replay import first_calls
@@ -228,7 +227,7 @@ def pool_level(own: Services) -> float:
     between = statistics.variance([statistics.fmean(block) for block in blocks])
     beyond = math.sqrt(max(0.0, between - within / _LEVEL_BLOCK)) / typical
     # So few blocks tell a variance badly: Student's t instead of the normal quantile.
-    return beyond * float(stdtrit(len(blocks) - 1, 0.5 + LEVEL / 2)) / _Z
+    return beyond * student.quantile(len(blocks) - 1, 0.5 + LEVEL / 2) / _Z
 
 
 def _share(now: float | None, rate: Effect) -> Effect:
