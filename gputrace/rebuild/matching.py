@@ -1,6 +1,9 @@
 """Which floating lines belong to which call: the cheapest one-to-one matching of the two."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -98,27 +101,46 @@ def _each_takes_its_best(choices: list[list[tuple[float, int]]]) -> Matched | No
 
 
 def _cheapest_matching(choices: list[list[tuple[float, int]]]) -> Matched:
-    """The one-to-one matching of the smallest total cost; a call may go without, at a price."""
-    # Imported here: it costs time, and most logs do not need it.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+    """The one-to-one matching of the smallest total cost; a call may go without, at a price.
 
-    known = sorted({line for own in choices for _, line in own})
-    column_of = {line: column for column, line in enumerate(known)}
-    rows, columns, weights = [], [], []
-    for call, own in enumerate(choices):
-        for residual, line in own:
-            rows.append(call)
-            columns.append(column_of[line])
-            # Zero weights would read as no edge.
-            weights.append(residual + 1.0)
-        rows.append(call)
-        columns.append(len(known) + call)
-        weights.append(_WITHOUT_MS + 1.0)
-    graph = coo_array((weights, (rows, columns)), shape=(len(choices), len(known) + len(choices))).tocsr()
-    matched: Matched = [(None, 0.0)] * len(choices)
-    for call, column in zip(*(index.tolist() for index in min_weight_full_bipartite_matching(graph)), strict=True):
-        if column < len(known):
-            line = known[column]
-            matched[call] = (line, next(residual for residual, other in choices[call] if other == line))
-    return matched
+    Call after call takes its line by the cheapest chain of exchanges, found by prices on calls and lines that let no
+    step cost less than nothing (Jonker and Volgenant 1987). scipy has it, in a module that costs more than the few
+    calls do.
+    """
+    # A call that goes without takes a line of its own, which nobody else wants.
+    wanted = [[*own, (_WITHOUT_MS, -1 - call)] for call, own in enumerate(choices)]
+    taken_by: dict[int, int] = {}
+    line_of: dict[int, int] = {}
+    saved, price = [0.0] * len(choices), defaultdict[int, float](float)
+    for newcomer in range(len(choices)):
+        reached, asked_by, settled = dict[int, float](), dict[int, int](), dict[int, float]()
+        ahead: list[tuple[float, int]] = []
+        call, cost = newcomer, 0.0
+        while True:
+            for residual, line in wanted[call]:
+                through = cost + residual - saved[call] - price[line]
+                if line not in settled and through < reached.get(line, inf):
+                    reached[line], asked_by[line] = through, call
+                    heappush(ahead, (through, line))
+            cost, line = heappop(ahead)
+            while line in settled:
+                cost, line = heappop(ahead)
+            if line not in taken_by:
+                break
+            settled[line], call = cost, taken_by[line]
+        saved[newcomer] += cost
+        for passed, at in settled.items():
+            saved[taken_by[passed]] += cost - at
+            price[passed] -= cost - at
+        while True:
+            call = asked_by[line]
+            taken_by[line] = call
+            given_up, line_of[call] = line_of.get(call), line
+            if call == newcomer:
+                break
+            assert given_up is not None
+            line = given_up
+    cost_of = [{line: residual for residual, line in own} for own in choices]
+    return [
+        (line, cost_of[call][line]) if (line := line_of[call]) >= 0 else (None, 0.0) for call in range(len(choices))
+    ]
