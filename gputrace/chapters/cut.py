@@ -29,7 +29,7 @@ class Size:
     100,000 marks are some 3,900 calls. 4,000 marks before are 150 calls: many times what the engine has in flight.
     """
 
-    marks: int = 100_000
+    marks: int = 200_000
     seconds: float = inf
     marks_before: int = 4_000
     marks_after: int = 2_000

@@ -117,7 +117,8 @@ def marks_of(
                 read.open_end = read.open_end or joined.unfinished is not None
             else:
                 # What may go on in the next chunk is left for then, and all after it.
-                frame = frame.filter(pl.col("line") < (joined.unfinished or first))
+                if joined.unfinished is not None:
+                    frame = frame.filter(pl.col("line") < joined.unfinished)
                 first = _settled_before(frame, torn, joined.unfinished or first)
             if first <= end:
                 rest = physical.filter(pl.col("line") >= first)

@@ -12,7 +12,7 @@ from gputrace.errors import InputError
 from gputrace.ingest.ahead import ahead
 from gputrace.nearest import near_path
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 2 << 20
 # Pieces this small come from memory that is in use already, which is faster than new pages for every chunk.
 _PIECE_BYTES = 1 << 18
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

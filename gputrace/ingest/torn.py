@@ -50,14 +50,13 @@ class Stitched:
 
 def find_torn(lines: pl.DataFrame) -> list[int]:
     """Numbers of the lines in which a TIMELINE record begins but does not end as it should, in order."""
-    text = pl.col("text")
-    begun = lines.filter(text.str.contains(_HEAD, literal=True))
-    whole = text.str.starts_with(_HEAD) & text.str.contains(rf"^{_COMPLETE.pattern}$") & ~text.str.contains(_FOREIGN)
-    suspect = begun.filter(~whole)
-    if suspect.is_empty():
+    begun = lines["text"].str.contains(_HEAD, literal=True).fill_null(False)
+    text, line = lines["text"].filter(begun), lines["line"].filter(begun)
+    whole = text.str.contains(rf"^{_COMPLETE.pattern}$") & ~text.str.contains(_FOREIGN)
+    if whole.all():
         return []
     # Another program may quote the word; a tracing line that carries it is whole.
-    return suspect.filter(~text.str.contains(rf"^(?:{_FOREIGN})"))["line"].to_list()
+    return line.filter(~whole & ~text.str.contains(rf"^(?:{_FOREIGN})")).to_list()
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -95,11 +95,10 @@ def _visible(lines: pl.DataFrame) -> pl.DataFrame:
 
     All texts are copied: they do not hold on to the chunk that they were found in.
     """
-    text, returns = pl.col("text"), pl.col("text").str.contains("\r", literal=True).any()
-    plain = lines.with_columns(text.str.replace_all(ANSI_COLOUR, ""), returns.alias("returns"))
-    if plain.height and plain.item(0, "returns"):
-        plain = plain.with_columns(text.str.strip_chars_end("\r").str.extract(r"([^\r]*)$"))
-    return plain.drop("returns")
+    text = lines["text"].str.replace_all(ANSI_COLOUR, "")
+    if text.str.contains("\r", literal=True).any():
+        text = text.str.strip_chars_end("\r").str.extract(r"([^\r]*)$")
+    return lines.with_columns(text)
 
 
 def _bytes_to_text(inner: pl.DataFrame, raw: pl.Series, key: str) -> pl.DataFrame:
