@@ -13,7 +13,6 @@ from gputrace.analysis.jobs import job_parts
 from gputrace.analysis.outlook import Outlook, outlook
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.pipeline.scenarios import Scenario
-from gputrace.analysis.segments import windows
 from gputrace.analysis.stability import Tried
 from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
 from gputrace.chapters.cut import Cut
@@ -99,7 +98,7 @@ def judge(own: Own, gap_ms: float) -> Judged:
     diagnosis = examined.diagnosis
     told = trace.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
     unlocks = pl.col("unlock_ns")
-    spans = windows(trace).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
+    spans = examined.windows.frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
     chapter = Chapter(
         diagnosis=replace(
             diagnosis,
@@ -109,7 +108,7 @@ def judge(own: Own, gap_ms: float) -> Judged:
             call_bytes=diagnosis.call_bytes.clear(),
         ),
         tried=examined.tried,
-        phases=phase_spreads(trace, diagnosis),
+        phases=phase_spreads(trace, diagnosis, examined.durations),
         jobs=job_parts(replace(trace, syntheses=own.syntheses)),
         unlocks=told.agg(pl.len().alias("calls"), unlocks.min().alias("first_ns"), unlocks.max().alias("last_ns")),
         residuals_ms=Spread.of(trace.calls.filter("complete")["residual_ms"].to_numpy()),

@@ -13,7 +13,7 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import PhaseFinding, Regime
-from gputrace.analysis.durations import Durations, durations_of
+from gputrace.analysis.durations import Durations
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
@@ -33,14 +33,17 @@ from gputrace.analysis.thresholds import (
 Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 
 
-def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, classed: Classed) -> tuple[Regime, ...]:
-    """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates."""
+def judge_regimes(
+    case: Case, stretches: Sequence[Stretch], durations: Mapping[str, Durations], spans: Windows, classed: Classed
+) -> tuple[Regime, ...]:
+    """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates.
+
+    `durations` are those of complete calls, in regimes as in `stretches`.
+    """
     fastest = _fastest_copies(case.moved)
     # Records are asked for by time, samples are in the views: to cut all of them would take most of a regime's time.
     marks, samples = case.trace.marks.clear(), case.trace.samples.clear()
     case = replace(case, trace=replace(case.trace, focus=None, marks=marks, samples=samples))
-    complete = case.trace.calls.filter("complete")
-    durations = durations_of(case.trace, complete, [stretch.calls for stretch in stretches])
     found = []
     for number, stretch in enumerate(stretches):
         inside = {name: own.in_regime(number) for name, own in durations.items()}

@@ -38,13 +38,13 @@ class _Gpu:
     def held(self, worker: int | None = None) -> Spans:
         """When the mutex was held, by anybody or by one worker."""
         own = self.holds if worker is None else self.holds.filter(pl.col("worker") == worker)
-        return merged(own.select(pl.col("lock_ns").alias("start_ns"), pl.col("unlock_ns").alias("end_ns")))
+        return merged(own["lock_ns"], own["unlock_ns"])
 
     def barriers(self, worker: int) -> Spans:
         """When holds of a worker waited at the barrier."""
         own = self.calls.filter(pl.col("worker") == worker)["call"].implode()
         waiting = self.segments.filter((pl.col("name") == "barrier_wait") & pl.col("call").is_in(own))
-        return merged(waiting.select("start_ns", "end_ns"))
+        return merged(waiting["start_ns"], waiting["end_ns"])
 
     @property
     def windows(self) -> pl.DataFrame:
@@ -229,9 +229,7 @@ def _between_holds(trace: Trace, gpu: _Gpu, knows_queue: bool) -> pl.DataFrame:
         pl.col("start_ns").alias("end_ns"),
     ).rename({"end_before_ns": "start_ns"})
     if knows_queue:
-        queued = merged(
-            trace.syntheses.select(pl.col("queued_ns").alias("start_ns"), pl.col("picked_up_ns").alias("end_ns"))
-        )
+        queued = merged(trace.syntheses["queued_ns"], trace.syntheses["picked_up_ns"])
         loop = _clipped(loop.drop_nulls(), queued)
     return pl.concat([part.select(own).drop_nulls() for part in (setup, release, loop)]).filter(
         pl.col("end_ns") > pl.col("start_ns")
@@ -263,7 +261,7 @@ def _off_gpu_work(trace: Trace, gpu: _Gpu, between: pl.DataFrame) -> list[OffGpu
         [between, beside.select(own).drop_nulls(), finalise.drop_nulls()],
         how="vertical_relaxed",
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
-    work = _clipped(work, merged(gpu.windows.select("start_ns", "end_ns")))
+    work = _clipped(work, merged(gpu.windows["start_ns"], gpu.windows["end_ns"]))
     held = gpu.held()
     of_worker = {number: (gpu.held(number), gpu.barriers(number)) for number in work["worker"].unique()}
     parts: dict[str, list[tuple[Ints, Ints, Ints]]] = {}
