@@ -11,7 +11,7 @@ from gputrace import schema
 from gputrace.analysis.account import GpuView, gpu_views
 from gputrace.analysis.bandwidth import Transfers, transfers
 from gputrace.analysis.blame import CHARGED_BY, charge, lost_pieces
-from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
+from gputrace.analysis.diagnosis import CallSummary, CauseTotal, Diagnosis, GpuFinding, PhaseFinding, Window
 from gputrace.analysis.durations import Durations, durations_of
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause, main_cause_of
@@ -102,20 +102,21 @@ def examine(
     everybodys = trace if trace.focus is None else replace(trace, focus=None)
     durations = durations_of(trace, where(trace.calls, trace.calls["complete"]), in_regimes)
     phases = summarise_phases(everybodys, moved, bursts, in_regimes, durations)
-    case = _case(trace, measured, phases, limits, _blame(measured, limits))
-    states = _states(measured, limits)
+    blame, states = _blame(measured, limits), _states(measured, limits)
+    gaps = find_gaps(states, blame, gap_ms, limits)
+    case = _case(trace, measured, phases, limits, blame, gaps.by_cause)
     diagnosis = Diagnosis(
         window=_window(trace, spans),
         gpus=_gpus(trace, measured, limits),
         calls=_calls(trace),
         jobs=summarise_jobs(trace),
         phases=tuple(case.phases.values()),
-        gaps=find_gaps(states, case.blame, gap_ms, limits),
+        gaps=gaps,
         hypotheses=judge_all(case),
         regimes=judge_regimes(case, stretches, durations, spans, classed),
         interleaving=interleavings(trace, segments),
         states=states,
-        blame=case.blame,
+        blame=blame,
         call_bytes=_call_bytes(moved),
     )
     tried = _tried(trace, measured, diagnosis, limits)
@@ -132,17 +133,18 @@ def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
     limits = thresholds or Thresholds()
     measured = _measure(trace, limits)
     phases = summarise_phases(replace(trace, focus=None), measured.moved, measured.bursts)
-    case = _case(trace, measured, phases, limits, _blame(measured, limits))
-    states = _states(measured, limits)
+    blame, states = _blame(measured, limits), _states(measured, limits)
+    gaps = find_gaps(states, blame, DEFAULT_GAP_MS, limits)
+    case = _case(trace, measured, phases, limits, blame, gaps.by_cause)
     return Diagnosis(
         window=_window(trace, measured.windows),
         gpus=_gpus(trace, measured, limits),
         calls=_calls(trace),
         phases=tuple(case.phases.values()),
-        gaps=find_gaps(states, case.blame, DEFAULT_GAP_MS, limits),
+        gaps=gaps,
         hypotheses=judge_all(case),
         states=states,
-        blame=case.blame,
+        blame=blame,
         call_bytes=_call_bytes(measured.moved),
     )
 
@@ -188,7 +190,12 @@ def _classes(measured: _Measured, limits: Thresholds) -> Callable[[tuple[PhaseFi
 
 
 def _case(
-    trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds, blame: pl.DataFrame
+    trace: Trace,
+    measured: _Measured,
+    phases: tuple[PhaseFinding, ...],
+    limits: Thresholds,
+    blame: pl.DataFrame,
+    by_cause: Sequence[CauseTotal],
 ) -> Case:
     """The evidence under these thresholds."""
     classed = _classes(measured, limits)(phases)
@@ -201,6 +208,7 @@ def _case(
         measured.bursts,
         measured.signs,
         blame,
+        by_cause,
         {phase.name: phase for phase in classed},
         limits,
     )
@@ -214,10 +222,9 @@ def _tried(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thre
     found = []
     for (name, value), varied in limits.variations().items():
         blame = _blame(measured, varied) if sampled and name in CHARGED_BY else diagnosis.blame
-        case = replace(_case(trace, measured, diagnosis.phases, varied, blame), tells=False)
         by_cause = diagnosis.gaps.by_cause if blame is diagnosis.blame else causes(blame)
-        lost_s = {total.cause: total.total_s for total in by_cause}
-        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case, by_cause)))
+        case = replace(_case(trace, measured, diagnosis.phases, varied, blame, by_cause), tells=False)
+        found.append(Tried(name, getattr(limits, name), value, case.charged_s, main_cause_of(case)))
     return tuple(found)
 
 

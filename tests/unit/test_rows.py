@@ -28,7 +28,9 @@ def test_where_takes_arrays_and_gives_back_a_frame_of_which_all_is_wanted() -> N
 def test_rows_with_values_are_those_without_a_null() -> None:
     assert_frame_equal(with_values(FRAME), FRAME.drop_nulls())
     assert_frame_equal(with_values(FRAME, "call"), FRAME.drop_nulls("call"))
-    assert with_values(FRAME[:2], "call") is not FRAME
+    assert_frame_equal(with_values(FRAME, "at", "call"), FRAME.drop_nulls(["at", "call"]))
+    whole = FRAME[:1]
+    assert with_values(whole) is whole
 
 
 def test_ordered_sorts_what_is_not() -> None:

@@ -29,6 +29,7 @@ from gputrace.analysis.thresholds import (
     HOST_BUSY_SHARE,
     HOST_LIGHT_SHARE,
 )
+from gputrace.rows import Places, where
 
 Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 
@@ -54,9 +55,8 @@ def judge_regimes(
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     findings = judge_all(case)
-    totals = causes(case.blame)
-    cause = main_cause(totals, findings)
-    largest = totals[0].cause if totals else None
+    cause = main_cause(case.by_cause, findings)
+    largest = case.by_cause[0].cause if case.by_cause else None
     known = any(view.knows_compute for view in case.views)
     stalled = any(finding.id == "pinned-alloc-stall" and finding.verdict == "supported" for finding in findings)
     return Regime(
@@ -83,8 +83,9 @@ def _restricted(
     both = [narrowed(view, own, stretch) for view, own in zip(case.views, case.moved, strict=True)]
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)
-    middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
-    phases = classed(summarise_regime(durations, trace.calls.filter("complete"), moved))
+    middle = (case.blame["start_ns"] + case.blame["end_ns"]).to_numpy() // 2
+    blame = where(case.blame, (middle >= start_ns) & (middle < end_ns))
+    phases = classed(summarise_regime(durations, where(trace.calls, trace.calls["complete"]), moved))
     inside = _clipped(spans.frame, start_ns, end_ns)
     return replace(
         case,
@@ -93,7 +94,8 @@ def _restricted(
         views=[view for view, _ in both],
         moved=moved,
         bursts=bursts,
-        blame=case.blame.filter((middle >= start_ns) & (middle < end_ns)),
+        blame=blame,
+        by_cause=causes(blame),
         phases={phase.name: phase for phase in phases},
         span=(start_ns, end_ns),
         tells=False,
@@ -101,10 +103,11 @@ def _restricted(
 
 
 def _clipped(frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    return frame.with_columns(
-        pl.max_horizontal("start_ns", pl.lit(start_ns)).alias("start_ns"),
-        pl.min_horizontal("end_ns", pl.lit(end_ns)).alias("end_ns"),
-    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    begins, ends = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    clipped = frame.with_columns(
+        pl.Series("start_ns", np.maximum(begins, start_ns)), pl.Series("end_ns", np.minimum(ends, end_ns))
+    )
+    return where(clipped, clipped["end_ns"] > clipped["start_ns"])
 
 
 def narrowed(view: GpuView, moved: Transfers, stretch: Stretch) -> tuple[GpuView, Transfers]:
@@ -135,7 +138,7 @@ def narrowed(view: GpuView, moved: Transfers, stretch: Stretch) -> tuple[GpuView
         tx_wire=view.tx_wire[samples],
         compute_s=view.compute_s[samples],
     )
-    own = moved.instances.filter(pl.col("call").is_in(stretch.calls.implode()))
+    own = where(moved.instances, Places(stretch.calls).of(moved.instances["call"]) >= 0)
     return part, replace(moved, kind_of=moved.kind_of[segments], instances=own)
 
 
@@ -218,8 +221,10 @@ def _label(
 def _fastest_copies(moved: Sequence[Transfers]) -> float | None:
     """Payload bytes/s that one copy in twenty of the run's pageable copies reaches; None where none was measured."""
     rates = [
-        own.instances.filter((pl.col("name") == "ntt_kernels") & (pl.col("mode") == "in-ntt"))["rx_bytes_per_s"]
+        own.instances["rx_bytes_per_s"].filter(
+            (own.instances["name"] == "ntt_kernels") & (own.instances["mode"] == "in-ntt")
+        )
         for own in moved
     ]
-    known = pl.concat(rates).drop_nulls() if rates else pl.Series([], dtype=pl.Float64)
-    return float(known.quantile(0.95)) if len(known) else None  # type: ignore[arg-type]
+    told = pl.concat(rates) if rates else pl.Series([], dtype=pl.Float64)
+    return float(told.quantile(0.95)) if told.count() else None  # type: ignore[arg-type]
