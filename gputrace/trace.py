@@ -1,11 +1,14 @@
 """The value in the middle: what was read and rebuilt, for files and live alike."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import polars as pl
 
 from gputrace import schema
 from gputrace.display import Displayed
+from gputrace.rows import where
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,24 @@ class Quality:
         self.notices.append(Notice(code, text, count))
 
 
+class NamedPhases:
+    """Phases by name, each name looked up once for all that ask."""
+
+    def __init__(self, phases: pl.DataFrame) -> None:
+        self._phases = phases
+        self._of_name: dict[str, pl.DataFrame] = {}
+
+    def of(self, name: str) -> pl.DataFrame:
+        """The phases of a name, in their order."""
+        if name not in self._of_name:
+            self._of_name[name] = where(self._phases, self._phases["name"] == name)
+        return self._of_name[name]
+
+    def any_of(self, names: Iterable[str]) -> pl.DataFrame:
+        """The phases of several names, one name after another."""
+        return pl.concat([self._phases.clear(), *map(self.of, names)])
+
+
 @dataclass(repr=False)
 class Trace(
     Displayed, shows=("inputs", "calls", "phases", "syntheses", "samples", "host", "gpus", "clock.method", "focus")
@@ -114,6 +135,11 @@ class Trace(
     quality: Quality = field(default_factory=Quality)
     focus: pl.Series | None = None
     goes_on_from_ns: dict[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def named_phases(self) -> "NamedPhases":
+        """The phases by name, for those who look at some kinds only."""
+        return NamedPhases(self.phases)
 
     @property
     def calls_in_focus(self) -> pl.DataFrame:

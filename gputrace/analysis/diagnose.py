@@ -1,6 +1,6 @@
 """A `Trace` to a `Diagnosis`: account, bytes, blame, verdicts, headline."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,8 @@ from gputrace import schema
 from gputrace.analysis.account import GpuView, gpu_views
 from gputrace.analysis.bandwidth import Transfers, transfers
 from gputrace.analysis.blame import CHARGED_BY, charge, lost_pieces
-from gputrace.analysis.diagnosis import CallSummary, Diagnosis, GpuFinding, PhaseFinding, Window
+from gputrace.analysis.diagnosis import CallSummary, CauseTotal, Diagnosis, GpuFinding, PhaseFinding, Window
+from gputrace.analysis.durations import Durations, durations_of
 from gputrace.analysis.gaps import causes, find_gaps
 from gputrace.analysis.headline import headline, main_cause, main_cause_of
 from gputrace.analysis.hypotheses import Case, judge_all
@@ -28,6 +29,7 @@ from gputrace.analysis.stability import Tried
 from gputrace.analysis.thresholds import REGIME_LEAST_SHARE, Thresholds
 from gputrace.analysis.workers.interleaving import interleavings
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD_OF
+from gputrace.rows import where, with_values
 from gputrace.trace import Trace
 
 DEFAULT_GAP_MS = 500.0
@@ -72,12 +74,15 @@ def diagnose(
 class Examined:
     """What happened, without predictions and headline; and what other thresholds make of the causes.
 
-    `in_focus` are the phases of the calls that tables are about; those of the diagnosis are everybody's.
+    `in_focus` are the phases of the calls that tables are about; those of the diagnosis are everybody's, and so are the
+    `durations` of phases in complete calls.
     """
 
     diagnosis: Diagnosis
     tried: tuple[Tried, ...]
     in_focus: tuple[PhaseFinding, ...]
+    durations: Mapping[str, Durations]
+    windows: Windows
 
 
 def examine(
@@ -94,26 +99,29 @@ def examine(
     in_regimes = [stretch.calls for stretch in stretches]
     classed = _classes(measured, limits)
     # What the GPU's time went to concerns every call, whoever asked about some of them.
-    phases = summarise_phases(replace(trace, focus=None), moved, bursts, in_regimes)
-    case = _case(trace, measured, phases, limits, _blame(measured, limits))
-    states = _states(measured, limits)
+    everybodys = trace if trace.focus is None else replace(trace, focus=None)
+    durations = durations_of(trace, where(trace.calls, trace.calls["complete"]), in_regimes)
+    phases = summarise_phases(everybodys, moved, bursts, in_regimes, durations)
+    blame, states = _blame(measured, limits), _states(measured, limits)
+    gaps = find_gaps(states, blame, gap_ms, limits)
+    case = _case(trace, measured, phases, limits, blame, gaps.by_cause)
     diagnosis = Diagnosis(
         window=_window(trace, spans),
         gpus=_gpus(trace, measured, limits),
         calls=_calls(trace),
         jobs=summarise_jobs(trace),
         phases=tuple(case.phases.values()),
-        gaps=find_gaps(states, case.blame, gap_ms, limits),
+        gaps=gaps,
         hypotheses=judge_all(case),
-        regimes=judge_regimes(case, stretches, spans, classed),
+        regimes=judge_regimes(case, stretches, durations, spans, classed),
         interleaving=interleavings(trace, segments),
         states=states,
-        blame=case.blame,
+        blame=blame,
         call_bytes=_call_bytes(moved),
     )
     tried = _tried(trace, measured, diagnosis, limits)
     own = diagnosis.phases if trace.focus is None else classed(summarise_phases(trace, moved, bursts, in_regimes))
-    return Examined(diagnosis, tried, own)
+    return Examined(diagnosis, tried, own, durations, spans)
 
 
 def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
@@ -125,17 +133,18 @@ def account(trace: Trace, thresholds: Thresholds | None = None) -> Diagnosis:
     limits = thresholds or Thresholds()
     measured = _measure(trace, limits)
     phases = summarise_phases(replace(trace, focus=None), measured.moved, measured.bursts)
-    case = _case(trace, measured, phases, limits, _blame(measured, limits))
-    states = _states(measured, limits)
+    blame, states = _blame(measured, limits), _states(measured, limits)
+    gaps = find_gaps(states, blame, DEFAULT_GAP_MS, limits)
+    case = _case(trace, measured, phases, limits, blame, gaps.by_cause)
     return Diagnosis(
         window=_window(trace, measured.windows),
         gpus=_gpus(trace, measured, limits),
         calls=_calls(trace),
         phases=tuple(case.phases.values()),
-        gaps=find_gaps(states, case.blame, DEFAULT_GAP_MS, limits),
+        gaps=gaps,
         hypotheses=judge_all(case),
         states=states,
-        blame=case.blame,
+        blame=blame,
         call_bytes=_call_bytes(measured.moved),
     )
 
@@ -181,7 +190,12 @@ def _classes(measured: _Measured, limits: Thresholds) -> Callable[[tuple[PhaseFi
 
 
 def _case(
-    trace: Trace, measured: _Measured, phases: tuple[PhaseFinding, ...], limits: Thresholds, blame: pl.DataFrame
+    trace: Trace,
+    measured: _Measured,
+    phases: tuple[PhaseFinding, ...],
+    limits: Thresholds,
+    blame: pl.DataFrame,
+    by_cause: Sequence[CauseTotal],
 ) -> Case:
     """The evidence under these thresholds."""
     classed = _classes(measured, limits)(phases)
@@ -194,6 +208,7 @@ def _case(
         measured.bursts,
         measured.signs,
         blame,
+        by_cause,
         {phase.name: phase for phase in classed},
         limits,
     )
@@ -207,10 +222,9 @@ def _tried(trace: Trace, measured: _Measured, diagnosis: Diagnosis, limits: Thre
     found = []
     for (name, value), varied in limits.variations().items():
         blame = _blame(measured, varied) if sampled and name in CHARGED_BY else diagnosis.blame
-        case = replace(_case(trace, measured, diagnosis.phases, varied, blame), tells=False)
         by_cause = diagnosis.gaps.by_cause if blame is diagnosis.blame else causes(blame)
-        lost_s = {total.cause: total.total_s for total in by_cause}
-        found.append(Tried(name, getattr(limits, name), value, lost_s, main_cause_of(case, by_cause)))
+        case = replace(_case(trace, measured, diagnosis.phases, varied, blame, by_cause), tells=False)
+        found.append(Tried(name, getattr(limits, name), value, case.charged_s, main_cause_of(case)))
     return tuple(found)
 
 
@@ -242,8 +256,8 @@ def _gpus(trace: Trace, measured: _Measured, limits: Thresholds) -> tuple[GpuFin
         total, compute_s = float(view.seconds.sum()), float(view.compute_s.sum())
         rest, copying = view.seconds - view.compute_s, view.copying(limits)
         copy_only_s, idle_s = float(rest[copying].sum()), float(rest[~copying].sum())
-        held = trace.calls.filter((pl.col("gpu") == view.info.gpu) & pl.col("unlock_ns").is_not_null())
-        span = measured.windows.frame.filter(pl.col("gpu") == view.info.gpu)
+        held = with_values(where(trace.calls, trace.calls["gpu"] == view.info.gpu), "unlock_ns")
+        span = where(measured.windows.frame, measured.windows.frame["gpu"] == view.info.gpu)
         window_s = float((span["end_ns"] - span["start_ns"]).sum()) / 1e9
         info = view.info
         known = view.knows_compute and view.sampled and np.isfinite(view.rx_wire).any()
@@ -276,14 +290,16 @@ def _calls(trace: Trace) -> CallSummary:
     calls = trace.calls_in_focus
     if calls.is_empty():
         return CallSummary()
-    complete = calls.filter("complete")
+    complete = where(calls, calls["complete"])
+    ended = with_values(complete, "unlock_ns")
+    restart, unlock_ns = ended["restart"].to_numpy(), ended["unlock_ns"].to_numpy()
     rates = []
-    for _, own in complete.drop_nulls("unlock_ns").group_by("restart"):
-        unlocks = own["unlock_ns"].to_numpy()
+    for run in np.unique(restart):
+        unlocks = unlock_ns[restart == run]
         span_s = float(np.ptp(unlocks)) / 1e9
-        if own.height > 1 and span_s > 0:
-            rates.append((own.height - 1, span_s))
-    workers = complete.drop_nulls("worker")["worker"].value_counts().sort("worker").iter_rows()
+        if len(unlocks) > 1 and span_s > 0:
+            rates.append((len(unlocks) - 1, span_s))
+    workers = with_values(complete, "worker")["worker"].value_counts().sort("worker").iter_rows()
     residual = complete["residual_ms"].median()
     return CallSummary(
         count=calls.height,

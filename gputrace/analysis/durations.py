@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gputrace.rows import Places, where
 from gputrace.schema import PHASE_NAMES
 from gputrace.trace import Trace
 
@@ -47,33 +48,34 @@ class Durations:
 
 def durations_of(trace: Trace, complete: pl.DataFrame, regimes: Sequence[pl.Series]) -> dict[str, Durations]:
     """The durations of each phase that the log shows, in the order of a call; those of several circuits added up."""
-    regime_of = pl.DataFrame(
-        {"call": pl.concat(list(regimes)), "regime": np.repeat(np.arange(len(regimes)), list(map(len, regimes)))}
-        if regimes
-        else {},
-        schema={"call": pl.UInt32, "regime": pl.Int64},
-    )
-    calls = complete.select("call", "warmup").join(regime_of, on="call", how="left", maintain_order="left")
-    told = trace.phases.select(
-        "call",
-        pl.col("name").cast(pl.Enum(PHASE_NAMES), strict=False),
-        pl.col("duration_ms").fill_null(0),
-        "under_mutex",
-    ).join(calls.with_columns(pl.col("regime").fill_null(-1)), on="call", maintain_order="left")
-    named = {str(key[0]): own for key, own in told.partition_by("name", as_dict=True).items()}
+    places = Places(complete["call"])
+    warmup = complete["warmup"].to_numpy()
+    regime_of = np.full(complete.height, -1, dtype=np.int64)
+    for number, calls in enumerate(regimes):
+        inside = places.of(calls)
+        regime_of[inside[inside >= 0]] = number
     found = {}
     for name in PHASE_NAMES:
-        if name not in named:
+        told = trace.named_phases.of(name)
+        place = places.of(told["call"])
+        own, place = where(told, place >= 0), place[place >= 0]
+        if own.is_empty():
             continue
-        own = named[name]
+        values_ms = np.nan_to_num(own["duration_ms"].cast(pl.Float64).to_numpy())
         if own["call"].n_unique() < own.height:
-            others = pl.col("under_mutex", "warmup", "regime").first()
-            own = own.group_by("call", maintain_order=True).agg(pl.col("duration_ms").sum(), others)
+            place, values_ms = _added_up(place, values_ms)
         found[name] = Durations(
             bool(own["under_mutex"][0]),
-            own["call"].to_numpy(),
-            own["duration_ms"].cast(pl.Float64).to_numpy(),
-            own["warmup"].to_numpy(),
-            own["regime"].to_numpy(),
+            complete["call"].to_numpy()[place],
+            values_ms,
+            warmup[place],
+            regime_of[place],
         )
     return found
+
+
+def _added_up(place: Ints, values: Floats) -> tuple[Ints, Floats]:
+    """Each place once, in the order in which it came first, with the sum of its values."""
+    distinct, first, index = np.unique(place, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return distinct[order], np.bincount(index, values)[order].astype(np.float64)

@@ -38,5 +38,6 @@ class Evidence:
 
 def cited(rows: pl.DataFrame) -> Cited:
     """Lines and sources of a frame with the columns source and line; rows that lack either are left out."""
-    known = rows.select("source", "line").drop_nulls()
-    return tuple(map(int, known["line"])), tuple(map(int, known["source"]))
+    both = [(line, source) for line, source in zip(rows["line"], rows["source"], strict=True)]
+    known = [(int(line), int(source)) for line, source in both if line is not None and source is not None]
+    return tuple(line for line, _ in known), tuple(source for _, source in known)

@@ -3,25 +3,23 @@
 import numpy as np
 import polars as pl
 
+from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import CauseTotal, Gap, Gaps
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import samples_of
+from gputrace.rows import where
 
 MOST_LISTED = 1000
 
 
 def causes(blame: pl.DataFrame) -> tuple[CauseTotal, ...]:
     """Lost seconds by cause, most first."""
-    table = (
-        blame.group_by("cause")
-        .agg(pl.col("copy_only_s").sum(), pl.col("idle_s").sum())
-        .with_columns((pl.col("copy_only_s") + pl.col("idle_s")).alias("total_s"))
-        .sort("total_s", "cause", descending=[True, False])
-    )
-    total = float(table["total_s"].sum())
+    table = blame.group_by("cause").agg(pl.col("copy_only_s").sum(), pl.col("idle_s").sum())
+    sums = sorted(table.iter_rows(), key=lambda row: (-(row[1] + row[2]), row[0]))
+    total = sum(copy_s + idle_s for _, copy_s, idle_s in sums)
     return tuple(
-        CauseTotal(cause, lost_s, lost_s / total if total else 0.0, copy_s, idle_s)
-        for cause, copy_s, idle_s, lost_s in table.iter_rows()
+        CauseTotal(cause, copy_s + idle_s, (copy_s + idle_s) / total if total else 0.0, copy_s, idle_s)
+        for cause, copy_s, idle_s in sums
     )
 
 
@@ -34,13 +32,14 @@ def find_gaps(states: pl.DataFrame, blame: pl.DataFrame, threshold_ms: float, th
         stretches = [s for s in _stretches(own, thresholds) if (s[1] - s[0]) / 1e6 >= threshold_ms]
         if not stretches:
             continue
-        inside = _within(stretches, own.select("start_ns", "end_ns", "copy_only_s", "idle_s", "rx_bytes_per_s"))
+        own = own[["start_ns", "end_ns", "copy_only_s", "idle_s", "rx_bytes_per_s"]]
+        inside = _within(stretches, own)
         lost_listed += float((inside["copy_only_s"] + inside["idle_s"]).sum())
         count += len(stretches)
         # Of each GPU no more can be among the longest of all.
         longest = sorted(sorted(range(len(stretches)), key=lambda n: stretches[n][0] - stretches[n][1])[:MOST_LISTED])
         listed = [stretches[n] for n in longest]
-        found.extend(_describe(gpu, listed, inside, blame.filter(pl.col("gpu") == gpu)))
+        found.extend(_describe(gpu, listed, own, where(blame, blame["gpu"] == gpu)))
     lost_s = float((states["copy_only_s"] + states["idle_s"]).sum()) if states.height else 0.0
     window_s = float((states["end_ns"] - states["start_ns"]).sum()) / 1e9 if states.height else 0.0
     found.sort(key=lambda gap: -gap.duration_ms)
@@ -81,32 +80,30 @@ def _within(stretches: list[tuple[int, int]], frame: pl.DataFrame) -> pl.DataFra
     """Rows whose middle lies in a stretch, with the stretch's index as `gap`."""
     starts = np.array([start for start, _ in stretches], dtype=np.int64)
     ends = np.array([end for _, end in stretches], dtype=np.int64)
-    middle = ((frame["start_ns"] + frame["end_ns"]) // 2).to_numpy()
+    middle = (frame["start_ns"] + frame["end_ns"]).to_numpy() // 2
     gap = np.searchsorted(starts, middle, side="right") - 1
     inside = (gap >= 0) & (middle < ends[np.maximum(gap, 0)])
-    return frame.filter(pl.Series(inside)).with_columns(pl.Series("gap", gap[inside]))
+    return where(frame, inside).hstack([pl.Series("gap", gap[inside])])
 
 
-def _first_of_most(charged: pl.DataFrame, *keys: str) -> dict[int, tuple[object, ...]]:
-    """For each gap the values of `keys` that lost most."""
+def _most_first(charged: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """gap, `keys` and lost_s: of each gap what lost most first."""
     totals = charged.group_by("gap", *keys).agg(pl.col("lost_s").sum())
-    most = totals.sort("gap", "lost_s", *keys, descending=[False, True, *[False] * len(keys)])
-    first = most.group_by("gap", maintain_order=True).first()
-    return {row[0]: row[1 : 1 + len(keys)] for row in first.select("gap", *keys).iter_rows()}
+    return totals.sort("gap", "lost_s", *keys, descending=[False, True, *[False] * len(keys)])
 
 
 def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, charged: pl.DataFrame) -> list[Gap]:
     """The gaps of one GPU, one a stretch."""
-    inside = _within(stretches, charged).with_columns((pl.col("copy_only_s") + pl.col("idle_s")).alias("lost_s"))
-    main = _first_of_most(inside, "cause")
-    causes_frame = pl.DataFrame(
-        [(gap, cause[0]) for gap, cause in main.items()], schema={"gap": pl.Int64, "cause": pl.String}, orient="row"
-    )
+    inside = _within(stretches, charged)
+    inside = inside.hstack([(inside["copy_only_s"] + inside["idle_s"]).alias("lost_s")])
     parts: dict[int, dict[str, float]] = {}
-    by_cause = inside.group_by("gap", "cause").agg(pl.col("lost_s").sum())
-    for gap, cause, seconds in by_cause.sort("gap", "lost_s", "cause", descending=[False, True, False]).iter_rows():
+    for gap, cause, seconds in _most_first(inside, "cause").iter_rows():
         parts.setdefault(gap, {})[cause] = seconds
-    where = _first_of_most(inside.join(causes_frame, on=["gap", "cause"]), "phase", "call")
+    main = {gap: next(iter(causes_of)) for gap, causes_of in parts.items()}
+    where_most: dict[int, tuple[str | None, int | None]] = {}
+    for gap, cause, phase, call, _ in _most_first(inside, "cause", "phase", "call").iter_rows():
+        if cause == main[gap]:
+            where_most.setdefault(gap, (phase, call))
     length = pl.col("end_ns") - pl.col("start_ns")
     known = pl.col("rx_bytes_per_s").is_not_null()
     sums = (
@@ -122,7 +119,7 @@ def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, 
     found = []
     for gap, copy_s, idle_s, rate, is_known in sums.sort("gap").iter_rows():
         start_ns, end_ns = stretches[gap]
-        phase, call = where.get(gap, (None, None))
+        phase, call = where_most.get(gap, (None, None))
         found.append(
             Gap(
                 gpu=gpu,
@@ -130,9 +127,9 @@ def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, 
                 end_ns=end_ns,
                 duration_ms=(end_ns - start_ns) / 1e6,
                 state="copy-only" if copy_s > idle_s else "idle",
-                cause=str(main.get(gap, ("unexplained",))[0]),
-                phase=None if phase is None else str(phase),
-                call=None if call is None else int(str(call)),
+                cause=main.get(gap, UNEXPLAINED),
+                phase=phase,
+                call=call,
                 rx_bytes_per_s=float(rate) if is_known else None,
                 causes=parts.get(gap, {}),
             )

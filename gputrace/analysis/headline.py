@@ -1,6 +1,6 @@
 """The one sentence: what the GPU did, what it lost most to, and whether that can be said."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from gputrace.analysis.blame import UNEXPLAINED
 from gputrace.analysis.diagnosis import CauseTotal, Diagnosis, HypothesisFinding
@@ -19,12 +19,9 @@ def main_cause(by_cause: Iterable[CauseTotal], hypotheses: Iterable[HypothesisFi
     return first.cause if first is not None and first.cause in supported else None
 
 
-def main_cause_of(case: Case, by_cause: Sequence[CauseTotal]) -> str | None:
-    """The main cause of a case, whose lost seconds by cause are given, most first.
-
-    Only the cause with most is judged: no other can be the main one.
-    """
-    first = next(iter(by_cause), None)
+def main_cause_of(case: Case) -> str | None:
+    """The main cause of a case. Only the cause with most lost seconds is judged: no other can be it."""
+    first = next(iter(case.by_cause), None)
     named = [hypothesis for hypothesis in ALL if first is not None and hypothesis.id == first.cause]
     return main_cause([first] if first else [], [hypothesis.judge(case) for hypothesis in named])
 

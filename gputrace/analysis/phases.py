@@ -1,10 +1,11 @@
 """Constant or variable: every kind of phase over the complete calls, what it copied, and what its length goes with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis import student
@@ -17,6 +18,7 @@ from gputrace.analysis.thresholds import (
     VARIABLE_SPREAD_MS,
     VARIABLE_SPREAD_SHARE,
 )
+from gputrace.rows import Bools, Places, ordered, where, with_values
 from gputrace.schema import CONTAINS_OTHERS, LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -26,14 +28,20 @@ _DRIVER_P_VALUE = 0.01
 
 
 def summarise_phases(
-    trace: Trace, moved: list[Transfers], bursts: pl.DataFrame, regimes: Sequence[pl.Series] = ()
+    trace: Trace,
+    moved: list[Transfers],
+    bursts: pl.DataFrame,
+    regimes: Sequence[pl.Series] = (),
+    durations: Mapping[str, Durations] | None = None,
 ) -> tuple[PhaseFinding, ...]:
     """One finding per phase that the log shows, in the order of a call; their transfer class is still unknown.
 
-    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them.
+    `regimes` are the numbers of the calls of each: a phase is variable if it is so within one of them. `durations` are
+    those of the complete calls in focus, where they have been looked up already.
     """
-    complete = trace.calls_in_focus.filter("complete")
-    durations = durations_of(trace, complete, regimes)
+    complete = where(trace.calls_in_focus, trace.calls_in_focus["complete"])
+    if durations is None:
+        durations = durations_of(trace, complete, regimes)
     candidates = _Candidates(driver_context(trace, complete, bursts))
     return _findings(durations, complete, moved, len(regimes), candidates)
 
@@ -198,10 +206,13 @@ def _mean_over(spans: pl.DataFrame, start_ns: np.ndarray, end_ns: np.ndarray, va
 
 def concurrent(spans: pl.DataFrame, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     """Mean number of `spans` (start_ns, end_ns) running during each interval."""
-    usable = spans.drop_nulls("start_ns")
+    usable = with_values(spans[["start_ns", "end_ns"]], "start_ns")
     begun = np.sort(usable["start_ns"].to_numpy()).astype(np.float64)
-    # A span that has not ended in the log runs on.
-    ended = np.sort(usable["end_ns"].fill_null(int(end_ns.max()) if len(end_ns) else 0).to_numpy()).astype(np.float64)
+    ends = usable["end_ns"]
+    if ends.null_count():
+        # A span that has not ended in the log runs on.
+        ends = ends.fill_null(int(end_ns.max()) if len(end_ns) else 0)
+    ended = np.sort(ends.to_numpy()).astype(np.float64)
 
     def time_after(edges: np.ndarray, at: np.ndarray) -> np.ndarray:
         count = np.searchsorted(edges, at)
@@ -216,12 +227,12 @@ def concurrent(spans: pl.DataFrame, start_ns: np.ndarray, end_ns: np.ndarray) ->
 
 def driver_context(trace: Trace, complete: pl.DataFrame, bursts: pl.DataFrame) -> pl.DataFrame:
     """What may drive a phase, per call: call and one Float64 column per candidate; null where unknown."""
-    timed = complete.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null())
+    timed = with_values(complete, "lock_ns", "unlock_ns")
     start, end = timed["lock_ns"].to_numpy(), timed["unlock_ns"].to_numpy()
     columns: dict[str, object] = {"call": timed["call"], "order in the run": np.arange(timed.height, dtype=np.float64)}
     if trace.syntheses["start_ns"].count() and timed.height:
         columns["concurrent syntheses"] = concurrent(trace.syntheses, start, end)
-    host = trace.host.filter(pl.col("cpu_share").is_not_null()).sort("start_ns")
+    host = ordered(with_values(trace.host, "cpu_share"), "start_ns")
     if host.height and timed.height and trace.clock.method != "none":
         columns["host CPU"] = _mean_over(host, start, end, host["cpu_share"].to_numpy())
     if bursts.height and timed.height:
@@ -237,47 +248,58 @@ class _Candidates:
     """What may drive a phase, ranked: most phases have the same calls, so that each candidate is ranked once."""
 
     def __init__(self, context: pl.DataFrame) -> None:
-        self._context = context
-        self._calls = pl.Series("call", [], context.schema.get("call", pl.UInt32))
-        self._own = context
-        self._ranks: dict[str, pl.Series] = {}
+        self._places = Places(context["call"])
+        self._values = {name: context[name].to_numpy() for name in context.columns[1:]}
+        self._calls: npt.NDArray[np.uint32] = np.empty(0, dtype=np.uint32)
+        self._at = self._places.of(pl.Series(self._calls))
+        self._ranks: dict[str, Floats] = {}
 
-    def of(self, calls: pl.Series) -> pl.DataFrame:
-        """The candidates of those of the calls that have any, in the calls' order: call and one column each."""
-        if not calls.equals(self._calls):
+    def ask(self, calls: npt.NDArray[np.uint32]) -> Bools:
+        """Whether anything is known of each of these calls. What is asked for next is about those of which it is."""
+        if not np.array_equal(calls, self._calls):
             self._calls, self._ranks = calls, {}
-            self._own = calls.to_frame("call").join(self._context, on="call", maintain_order="left")
-        return self._own
+            self._at = self._places.of(pl.Series(calls))
+        return np.asarray(self._at >= 0)
 
-    def ranks(self, name: str) -> pl.Series:
-        """Ranks of a candidate that is known of every call asked for last."""
+    def values(self) -> Iterator[tuple[str, Floats]]:
+        """Each candidate and its values; NaN where a call does not tell it."""
+        own = self._at[self._at >= 0]
+        for name, values in self._values.items():
+            yield name, values[own]
+
+    def ranks(self, name: str, values: Floats) -> Floats:
+        """Ranks of a candidate that every call tells."""
         if name not in self._ranks:
-            self._ranks[name] = self._own[name].rank()
+            self._ranks[name] = mean_ranks(values)
         return self._ranks[name]
 
 
 def _drivers(own: Durations, candidates: _Candidates) -> tuple[Driver, ...]:
     """Candidates that go with the phase's duration, strongest first: rank correlation, p < 0.01."""
-    durations = pl.DataFrame({"call": own.call, "duration_ms": own.values_ms}).filter(~own.warmup)
-    context = candidates.of(durations["call"])
-    if context.height < durations.height:
-        durations = durations.join(context, on="call", how="semi", maintain_order="left")
-    ranks = durations["duration_ms"].rank()
+    calls, durations = own.call[~own.warmup], own.typical_ms
+    durations = durations[candidates.ask(calls)]
+    ranks = mean_ranks(durations)
     found = []
-    for name in context.columns[1:]:
-        if context[name].null_count():
-            known = context[name].is_not_null()
-            pair = (durations["duration_ms"].filter(known).rank(), context[name].filter(known).rank())
+    for name, values in candidates.values():
+        told = ~np.isnan(values)
+        if told.all():
+            pair = (ranks, candidates.ranks(name, values))
         else:
-            pair = (ranks, candidates.ranks(name))
+            pair = (mean_ranks(durations[told]), mean_ranks(values[told]))
         n = len(pair[0])
-        if n < MIN_CALLS or any(side.n_unique() < 2 for side in pair):
+        if n < MIN_CALLS or any(np.ptp(side) == 0 for side in pair):
             continue
-        rank = float(pl.select(pl.corr(*pair)).item())
+        rank = float(np.corrcoef(*pair)[0, 1])
         chance = p_value(rank, n)
         if chance < _DRIVER_P_VALUE:
             found.append(Driver(name, rank, chance, n))
     return tuple(sorted(found, key=lambda driver: -abs(driver.spearman)))
+
+
+def mean_ranks(values: Floats) -> Floats:
+    """The rank of each value from 1; equal ones share the mean of theirs."""
+    _, group, ties = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(ties) - (ties - 1) / 2.0)[group])
 
 
 def p_value(rank: float, n: int) -> float:

@@ -5,6 +5,8 @@ A stretch has the records stamped inside it, and all that no stamp places.
 
 import polars as pl
 
+from gputrace.rows import where, with_values
+
 Span = tuple[int, int]
 
 
@@ -20,22 +22,17 @@ class Records:
     def of(self, event: str, span: Span | None = None) -> pl.DataFrame:
         """Marks of an event, in order of the log."""
         if event not in self._of_event:
-            stamp = pl.coalesce("log_ns", "arrival_ns").alias("at_ns")
-            self._of_event[event] = self._marks.filter(pl.col("event") == event).with_columns(stamp)
+            self._of_event[event] = where(self._marks, self._marks["event"] == event)
         return _inside(self._of_event[event], span)
 
     def numbers(self, event: str, key: str, span: Span | None = None) -> pl.DataFrame:
         """source, line, job, partition and value (Float64) of one key of every record of an event that has it."""
         if (event, key) not in self._numbers:
-            value = (
-                pl.col("values")
-                .list.eval(pl.element().filter(pl.element().struct.field("key") == key).struct.field("value"))
-                .list.first()
-                .cast(pl.Float64, strict=False)
-            )
-            told = self.of(event).select("source", "line", "job", "partition", value.alias("value"), "at_ns")
-            self._numbers[event, key] = told.drop_nulls("value")
-        return _inside(self._numbers[event, key], span).drop("at_ns")
+            told = self.of(event)
+            value = value_of(told["values"], key).cast(pl.Float64, strict=False).alias("value")
+            placed = told[["source", "line", "job", "partition", "log_ns", "arrival_ns"]]
+            self._numbers[event, key] = with_values(placed.hstack([value]), "value")
+        return _inside(self._numbers[event, key], span)[["source", "line", "job", "partition", "value"]]
 
     def spoken(self, span: Span | None = None) -> bool:
         """Whether any record prints its own time, as the prover's stdout does."""
@@ -44,5 +41,16 @@ class Records:
         return bool(len(self._spoken) if span is None else self._spoken.is_between(*span).any())
 
 
+def value_of(values: pl.Series, key: str) -> pl.Series:
+    """The value of a key in the `values` of marks, as text; null where a mark does not have it."""
+    if values.is_empty():
+        return pl.Series(values.name, [], pl.String)
+    of_key = pl.element().filter(pl.element().struct.field("key") == key).struct.field("value")
+    return values.list.eval(of_key).list.first()
+
+
 def _inside(marks: pl.DataFrame, span: Span | None) -> pl.DataFrame:
-    return marks if span is None else marks.filter(pl.col("at_ns").is_between(*span) | pl.col("at_ns").is_null())
+    if span is None or marks.is_empty():
+        return marks
+    at_ns = pl.coalesce("log_ns", "arrival_ns")
+    return marks.filter(at_ns.is_between(*span) | at_ns.is_null())

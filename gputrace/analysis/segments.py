@@ -16,6 +16,7 @@ import polars as pl
 
 from gputrace.analysis.spans import covers, merged
 from gputrace.analysis.thresholds import ALLOC_BURST_GAP_S, COPY_IN_SYNC_SHARE
+from gputrace.rows import where, with_values
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -212,19 +213,14 @@ def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     )
     if gaps.is_empty():
         return pl.DataFrame(schema=SEGMENTS)
-    queued = merged(
-        trace.syntheses.select(pl.col("queued_ns").alias("start_ns"), pl.col("picked_up_ns").alias("end_ns"))
-    )
+    queued = merged(trace.syntheses["queued_ns"], trace.syntheses["picked_up_ns"])
     knows_queue = trace.syntheses["queued_ns"].count() > 0 and trace.syntheses["picked_up_ns"].count() > 0
     parts = []
     for (gpu,), own in gaps.group_by("gpu", maintain_order=True):
-        of_gpu = trace.calls.filter(pl.col("gpu") == gpu)
-        releasing = merged(
-            of_gpu.filter(pl.col("release_abc_ms").is_not_null()).select(
-                pl.col("unlock_ns").alias("start_ns"), "end_ns"
-            )
-        )
-        entering = merged(of_gpu.select("start_ns", pl.col("lock_ns").alias("end_ns")))
+        of_gpu = where(trace.calls, trace.calls["gpu"] == gpu)
+        released = with_values(of_gpu, "release_abc_ms")
+        releasing = merged(released["unlock_ns"], released["end_ns"])
+        entering = merged(of_gpu["start_ns"], of_gpu["lock_ns"])
         starts, ends = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
         edges = np.concatenate([starts, ends, *releasing, *entering, *queued])
         edges = np.unique(edges)

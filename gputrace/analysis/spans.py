@@ -30,14 +30,15 @@ class Crossings(NamedTuple):
         return self.end_ns - self.start_ns
 
 
-def merged(intervals: pl.DataFrame) -> Spans:
-    """Union of intervals (start_ns, end_ns; rows with a null are left out)."""
-    ordered = intervals.drop_nulls().filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns")
-    if ordered.is_empty():
+def merged(start_ns: pl.Series, end_ns: pl.Series) -> Spans:
+    """Union of intervals; those without a start or an end are left out."""
+    lasts = end_ns > start_ns
+    starts, ends = start_ns.filter(lasts).to_numpy(), end_ns.filter(lasts).to_numpy()
+    if not len(starts):
         empty = np.array([], dtype=np.int64)
         return Spans(empty, empty)
-    starts = ordered["start_ns"].to_numpy()
-    ends = np.maximum.accumulate(ordered["end_ns"].to_numpy())
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
     new = np.concatenate([[True], starts[1:] > ends[:-1]])
     return Spans(starts[new], ends[np.concatenate([np.flatnonzero(new)[1:] - 1, [len(ends) - 1]])])
 

@@ -13,12 +13,12 @@ from gputrace.analysis.jobs import job_parts
 from gputrace.analysis.outlook import Outlook, outlook
 from gputrace.analysis.parts import part_of
 from gputrace.analysis.pipeline.scenarios import Scenario
-from gputrace.analysis.segments import windows
 from gputrace.analysis.stability import Tried
 from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
+from gputrace.rows import where, with_values
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
 # Regimes are judged one by one, chapter by chapter: what is shorter in its chapter is not told apart.
@@ -97,9 +97,10 @@ def judge(own: Own, gap_ms: float) -> Judged:
     trace = own.trace
     examined = examine(trace, gap_ms, least_regime_share=_LEAST_REGIME_SHARE)
     diagnosis = examined.diagnosis
-    told = trace.calls.filter("complete").drop_nulls("unlock_ns").group_by("restart")
+    complete = where(trace.calls, trace.calls["complete"])
+    told = with_values(complete, "unlock_ns").group_by("restart")
     unlocks = pl.col("unlock_ns")
-    spans = windows(trace).frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
+    spans = examined.windows.frame.group_by("gpu").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9)
     chapter = Chapter(
         diagnosis=replace(
             diagnosis,
@@ -109,10 +110,10 @@ def judge(own: Own, gap_ms: float) -> Judged:
             call_bytes=diagnosis.call_bytes.clear(),
         ),
         tried=examined.tried,
-        phases=phase_spreads(trace, diagnosis),
+        phases=phase_spreads(trace, diagnosis, examined.durations),
         jobs=job_parts(replace(trace, syntheses=own.syntheses)),
         unlocks=told.agg(pl.len().alias("calls"), unlocks.min().alias("first_ns"), unlocks.max().alias("last_ns")),
-        residuals_ms=Spread.of(trace.calls.filter("complete")["residual_ms"].to_numpy()),
+        residuals_ms=Spread.of(complete["residual_ms"].to_numpy()),
         windows_s=dict(spans.iter_rows()),
         marks_placed=_placed(trace),
         clock=trace.clock,

@@ -1,16 +1,16 @@
 """Kinds of phases over chapters: how long they took and what they copied, added up."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from gputrace.analysis.diagnosis import Diagnosis, Driver, PhaseFinding
-from gputrace.analysis.durations import durations_of
+from gputrace.analysis.durations import Durations
 from gputrace.analysis.phases import classify, p_value
 from gputrace.chapters.spread import Spread
+from gputrace.rows import where, with_values
 from gputrace.schema import PHASE_NAMES
 from gputrace.trace import Trace
 
@@ -44,30 +44,29 @@ class PhaseSpread:
         )
 
 
-def phase_spreads(trace: Trace, diagnosis: Diagnosis) -> dict[str, PhaseSpread]:
-    """The kinds of phases of a chapter, by name."""
-    complete = trace.calls.filter("complete")
-    durations = durations_of(trace, complete, [])
-    copied = diagnosis.call_bytes.join(complete, on="call", how="semi")
+def phase_spreads(trace: Trace, diagnosis: Diagnosis, durations: Mapping[str, Durations]) -> dict[str, PhaseSpread]:
+    """The kinds of phases of a chapter, by name; `durations` are those of its complete calls."""
+    copied = diagnosis.call_bytes
+    if any(_sampled(phase) for phase in diagnosis.phases):
+        copied = copied.join(where(trace.calls, trace.calls["complete"]), on="call", how="semi")
     found = {}
     for phase in diagnosis.phases:
         own = durations[phase.name]
-        sampled = phase.sm_share_median is not None or phase.rx_method is not None
-        moved = copied.filter(pl.col("name") == phase.name) if sampled else copied.clear()
-        told = moved.filter(pl.col("rx_payload_bytes").is_not_null())
+        moved = where(copied, copied["name"] == phase.name) if _sampled(phase) else copied.clear()
+        told = with_values(moved, "rx_payload_bytes")
         found[phase.name] = PhaseSpread(
             phase,
             Spread.of(own.values_ms),
             Spread.of(own.typical_ms),
-            _spread(told["rx_bytes_per_s"]),
-            _spread(told["rx_payload_bytes"]),
-            _spread(moved["sm_share"]),
+            Spread.of(told["rx_bytes_per_s"].to_numpy()),
+            Spread.of(told["rx_payload_bytes"].to_numpy()),
+            Spread.of(moved["sm_share"].to_numpy()),
         )
     return found
 
 
-def _spread(values: pl.Series) -> Spread:
-    return Spread.of(values.drop_nulls().to_numpy())
+def _sampled(phase: PhaseFinding) -> bool:
+    return phase.sm_share_median is not None or phase.rx_method is not None
 
 
 @dataclass(frozen=True)

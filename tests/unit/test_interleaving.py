@@ -291,7 +291,7 @@ def test_crossings_are_those_of_a_loop_over_everything() -> None:
     assert kept == expected
     per_interval = [sum(e - s for i, _, s, e in expected if i == row) for row in range(60)]
     assert covered_ns(low, high, Spans(starts, ends)).tolist() == per_interval
-    union = merged(pl.DataFrame({"start_ns": low, "end_ns": high}))
+    union = merged(pl.Series(low), pl.Series(high))
     assert (union.starts[1:] > union.ends[:-1]).all()
     seen = np.zeros(12_000, dtype=bool)
     for a, b in zip(low, high, strict=True):

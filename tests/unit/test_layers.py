@@ -13,7 +13,7 @@ import gputrace
 PACKAGE = Path(gputrace.__file__).parent
 # From the ground up; a module may import from its own layer and from those below it.
 LAYERS = (
-    ("schema", "trace", "errors", "resources", "display", "nearest", "printable"),
+    ("schema", "trace", "errors", "resources", "display", "nearest", "printable", "rows"),
     ("ingest", "sampler"),
     ("rebuild",),
     ("analysis", "simulate"),

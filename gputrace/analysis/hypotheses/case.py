@@ -1,20 +1,22 @@
 """What every hypothesis is judged on, and how a verdict is put together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log2
 
+import numpy as np
 import polars as pl
 
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
-from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, PhaseFinding, Verdict
-from gputrace.analysis.evidence import Cited, cited
+from gputrace.analysis.diagnosis import CauseTotal, Evidence, HypothesisFinding, PhaseFinding, Verdict
+from gputrace.analysis.evidence import Cited
 from gputrace.analysis.records import Records, Span
 from gputrace.analysis.segments import BETWEEN_HOLDS
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import MIN_WINDOW_SHARE, SLOWEST_COPY_BYTES_PER_S, Thresholds
+from gputrace.rows import with_values
 from gputrace.trace import Trace
 
 _LINES_NAMED = 3
@@ -24,8 +26,9 @@ _LINES_NAMED = 3
 class Case:
     """The evidence: the trace, what was measured on it, and the seconds charged to each cause.
 
-    `span` limits the log's records to a stretch of time, ns; they are asked for here, not of the trace. Without `tells`
-    only verdicts are wanted: evidence that no verdict rests on, which takes most of the time, is left out.
+    `by_cause` sums up `blame`. `span` limits the log's records to a stretch of time, ns; they are asked for here, not
+    of the trace. Without `tells` only verdicts are wanted: evidence that no verdict rests on, which takes most of the
+    time, is left out.
     """
 
     trace: Trace
@@ -36,6 +39,7 @@ class Case:
     bursts: pl.DataFrame
     signs: Signs
     blame: pl.DataFrame
+    by_cause: Sequence[CauseTotal]
     phases: dict[str, PhaseFinding]
     thresholds: Thresholds
     span: Span | None = None
@@ -44,8 +48,7 @@ class Case:
     @cached_property
     def charged_s(self) -> dict[str, float]:
         """Lost seconds by cause."""
-        totals = self.blame.group_by("cause").agg((pl.col("copy_only_s") + pl.col("idle_s")).sum().alias("s"))
-        return dict(totals.iter_rows())
+        return {total.cause: total.total_s for total in self.by_cause}
 
     @cached_property
     def lost_s(self) -> float:
@@ -194,13 +197,24 @@ class Case:
         """Log lines of the phases that lost most to a cause, and their inputs; none where only verdicts are wanted."""
         if not self.tells:
             return (), ()
-        worst = (
-            self.blame.filter((pl.col("cause") == cause) & pl.col("line").is_not_null())
-            .group_by("source", "line", "call", "phase")
+        worst = self._worst_lines
+        lines: list[tuple[int, int]] = []
+        for row in np.flatnonzero(worst["cause"] == cause).tolist():
+            line = (worst["line"][row], worst["source"][row])
+            lines += [] if line in lines else [line]
+            if len(lines) == _LINES_NAMED:
+                break
+        return tuple(line for line, _ in lines), tuple(source for _, source in lines)
+
+    @cached_property
+    def _worst_lines(self) -> pl.DataFrame:
+        """cause, source, line of phases that lost anything, most first."""
+        return (
+            with_values(self.blame, "source", "line")
+            .group_by("cause", "source", "line", "call", "phase")
             .agg((pl.col("copy_only_s") + pl.col("idle_s")).sum().alias("s"))
             .sort("s", "call", descending=[True, False])
         )
-        return cited(worst.unique(["source", "line"], maintain_order=True).head(_LINES_NAMED))
 
     def finding(
         self,

@@ -5,6 +5,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.evidence import cited
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
+from gputrace.rows import Places, where, with_values
 
 # d_b_alloc is stream-ordered: under 5 ms once the pool is warm, on every real capture.
 _LONG_MS = 20
@@ -13,10 +14,10 @@ _LONG_MS = 20
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     if not case.lost_s:
         return case.finding(hypothesis, "undetermined", [], "no lost second is known: add log and GPU trace")
-    warm = case.trace.calls.filter("warmup")["call"]
-    own = case.blame.filter(pl.col("cause") == hypothesis.id)
-    lost = (pl.col("copy_only_s") + pl.col("idle_s")).sum()
-    later_s = float(own.filter(~pl.col("call").is_in(warm.implode())).select(lost).item())
+    warm = case.trace.calls["call"].filter(case.trace.calls["warmup"])
+    own = with_values(where(case.blame, case.blame["cause"] == hypothesis.id), "call")
+    later = where(own, Places(warm).of(own["call"]) < 0)
+    later_s = float((later["copy_only_s"] + later["idle_s"]).sum())
     share = later_s / case.lost_s
     supported = case.enough(later_s)
     evidence = [
@@ -42,11 +43,10 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 def _allocations(case: Case, warm: pl.Series, supported: bool) -> list[Evidence]:
     """How long d_b_alloc takes after each GPU's first call (`warm`), and how often d_a is allocated."""
     evidence = []
-    allocs = case.trace.phases.filter(
-        (pl.col("name") == "d_b_alloc") & ~pl.col("call").is_in(warm.implode()) & pl.col("duration_ms").is_not_null()
-    )
+    every = with_values(case.trace.named_phases.of("d_b_alloc"), "duration_ms")
+    allocs = where(every, Places(warm).of(every["call"]) < 0)
     if allocs.height:
-        long = allocs.filter(pl.col("duration_ms") > _LONG_MS)
+        long = where(allocs, allocs["duration_ms"] > _LONG_MS)
         evidence.append(
             Evidence(
                 f"d_b_alloc takes {float(allocs['duration_ms'].median() or 0):.0f} ms (median) after the first call; "  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def _allocations(case: Case, warm: pl.Series, supported: bool) -> list[Evidence]
                 float(long.height),
                 "calls",
                 supported and long.height > 0,
-                *cited(long.drop_nulls("line").head(3)),
+                *cited(with_values(long, "line").head(3)),
             )
         )
     repeated = case.marks("d_a_allocated")

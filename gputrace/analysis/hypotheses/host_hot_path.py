@@ -1,10 +1,9 @@
 """The engine's own work, or a starved thread pool, delays the next call."""
 
-import polars as pl
-
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.evidence import cited
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
+from gputrace.rows import where
 
 # event, key, what it is
 _TOLD = (
@@ -25,7 +24,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         if found.is_empty():
             continue
         high = float(found["value"].quantile(0.95) or 0.0)
-        worst = found.sort("value", "line", descending=[True, False]).head(2).filter(pl.col("value") > _LONG_MS)
+        long = where(found, found["value"] > _LONG_MS)
+        worst = long.sort("value", "line", descending=[True, False]).head(2) if long.height else long
         evidence.append(
             Evidence(
                 f"{key}: {float(found['value'].sum()) / 1e3:.1f} s over {found.height} records, p95 {high:.0f} ms, at "

@@ -1,7 +1,5 @@
 """Kernel launches are slow: ntt_kernels takes long though nothing is copied in it."""
 
-import polars as pl
-
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Hypothesis, gb
 
@@ -28,7 +26,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     charged = case.charge_evidence(hypothesis.id)
     rate = ntt.rx_bytes_per_s["median"] if ntt.rx_bytes_per_s else None
     evidence = [charged]
-    pinned = case.trace.calls.filter(pl.col("complete") & pl.col("pinned")).height
+    complete, is_pinned = case.trace.calls["complete"], case.trace.calls["pinned"]
+    pinned = int((complete & is_pinned).sum())
     if 2 * pinned > case.complete_calls:
         evidence.append(
             Evidence(
@@ -58,7 +57,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             charged.supports,
         )
     )
-    pageable = case.trace.calls.filter(pl.col("complete") & (pl.col("pinned") == False)).height  # noqa: E712
+    pageable = int((complete & ~is_pinned).sum())
     if 2 * pageable > case.complete_calls:
         evidence.append(
             Evidence(

@@ -6,6 +6,7 @@ from gputrace.analysis.diagnosis import Evidence, HypothesisFinding, Verdict
 from gputrace.analysis.evidence import Cited, cited
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis
 from gputrace.analysis.signs.waits import COMPUTING, UNHELD, asked, waits
+from gputrace.rows import with_values
 
 _NAMED = 4
 
@@ -13,7 +14,7 @@ _NAMED = 4
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     calls = case.trace.calls
     whole_call = case.signs.whole_call_mutex
-    workers = calls["worker"].drop_nulls().n_unique()
+    workers = with_values(calls, "worker")["worker"].n_unique()
     if workers == 1:
         one = Evidence("one worker: nothing ever waits for the mutex", 1.0, "workers", False)
         return case.finding(hypothesis, "refuted", [one])
@@ -26,8 +27,9 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         return case.finding(hypothesis, told if whole_call else "refuted", [])
     waiting = waits(case.trace, case.blame, whole_call)
     total_s = float(waiting["wait_s"].sum())
-    by_cause = waiting.group_by("cause").agg(pl.col("wait_s").sum()).sort("wait_s", "cause", descending=[True, False])
-    said = ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in by_cause.head(_NAMED).iter_rows())
+    by_cause = dict(waiting.group_by("cause").agg(pl.col("wait_s").sum()).iter_rows())
+    longest = sorted(by_cause.items(), key=lambda entry: (-entry[1], entry[0]))[:_NAMED]
+    said = ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in longest)
     evidence = []
     if whole_call:
         evidence += [
@@ -75,8 +77,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             "around the CUDA part only)",
         )
     # The mutex itself would lose what passes while nobody holds it, though somebody waits.
-    unheld_s = float(waiting.filter(pl.col("cause") == UNHELD)["wait_s"].sum())
-    busy_s = float(waiting.filter(pl.col("cause") == COMPUTING)["wait_s"].sum())
+    unheld_s, busy_s = (float(by_cause.get(cause, 0.0)) for cause in (UNHELD, COMPUTING))
     explained = (total_s - unheld_s) / total_s if total_s else 1.0
     evidence.append(
         Evidence(
@@ -91,7 +92,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 
 def _longest(case: Case) -> Cited:
-    waited = case.trace.phases.filter((pl.col("name") == "mutex_wait") & pl.col("line").is_not_null())
+    waited = with_values(case.trace.named_phases.of("mutex_wait"), "line")
     return cited(waited.sort("duration_ms", "line", descending=[True, False]).head(3))
 
 

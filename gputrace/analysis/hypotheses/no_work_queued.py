@@ -1,9 +1,8 @@
 """Synthesis cannot feed the GPU: no partition waits when a worker is free."""
 
-import polars as pl
-
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
+from gputrace.rows import with_values
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
@@ -12,7 +11,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         return case.finding(
             hypothesis, "undetermined", [], "add the TIMELINE lines (stderr): GPU_QUEUE and GPU_PICKUP show the queue"
         )
-    waits_s = ((syntheses["picked_up_ns"] - syntheses["queued_ns"]) / 1e9).drop_nulls()
+    waits_s = (syntheses["picked_up_ns"] - syntheses["queued_ns"]) / 1e9
     median_s = float(waits_s.median() or 0.0)  # type: ignore[arg-type]
     evidence = [
         case.charge_evidence(hypothesis.id),
@@ -41,10 +40,10 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 def _feeding(case: Case) -> list[Evidence]:
     """How many partitions a second syntheses deliver, against what the GPU could take."""
-    syntheses = case.trace.syntheses.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null())
-    held_ms = case.trace.calls.filter(pl.col("complete") & ~pl.col("warmup"))["mutex_held_ms"].drop_nulls()
-    gpus = max(1, case.trace.calls["gpu"].drop_nulls().n_unique())
-    if syntheses.height < 2 or held_ms.is_empty() or not float(held_ms.mean() or 0.0):  # type: ignore[arg-type]
+    syntheses, calls = with_values(case.trace.syntheses, "start_ns", "end_ns"), case.trace.calls
+    held_ms = calls["mutex_held_ms"].filter(calls["complete"] & ~calls["warmup"])
+    gpus = max(1, with_values(calls, "gpu")["gpu"].n_unique())
+    if syntheses.height < 2 or not held_ms.count() or not float(held_ms.mean() or 0.0):  # type: ignore[arg-type]
         return []
     took_s = float(((syntheses["end_ns"] - syntheses["start_ns"]) / 1e9).median() or 0.0)  # type: ignore[arg-type]
     start, end = syntheses["start_ns"].to_numpy(), syntheses["end_ns"].to_numpy()

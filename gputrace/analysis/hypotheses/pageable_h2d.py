@@ -5,6 +5,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Decided, Hypothesis, gb
 from gputrace.analysis.hypotheses.volume import volume_evidence
+from gputrace.rows import where
 
 _COPY_SM_SHARE = 0.3
 
@@ -16,7 +17,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             hypothesis, "undetermined", [], "take the prover's stderr into the log: it has no CUZK_NTT_H lines"
         )
     evidence = [case.charge_evidence(hypothesis.id)]
-    calls = case.trace.calls.filter("complete")
+    calls = where(case.trace.calls, case.trace.calls["complete"])
     pinned, unpinned = int((calls["pinned"] == True).sum()), int((calls["pinned"] == False).sum())  # noqa: E712
     if pinned + unpinned:
         evidence.append(
@@ -150,10 +151,8 @@ def _recorded_copies(case: Case) -> Evidence | None:
 
 
 def _only_at_start_up(calls: pl.DataFrame) -> bool:
-    known = calls.filter(pl.col("pinned").is_not_null())
-    pinned = known.filter(pl.col("pinned"))
-    unpinned = known.filter(~pl.col("pinned"))
-    return bool(pinned.height and unpinned.height and pinned["call"].min() > unpinned["call"].max())  # type: ignore[operator]
+    pinned, unpinned = (calls["call"].filter(calls["pinned"] == kind) for kind in (True, False))
+    return bool(len(pinned) and len(unpinned) and pinned.min() > unpinned.max())  # type: ignore[operator]
 
 
 HYPOTHESIS = Hypothesis(

@@ -5,6 +5,7 @@ import polars as pl
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.evidence import cited
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
+from gputrace.rows import where, with_values
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
@@ -21,7 +22,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         case.charge_evidence(hypothesis.id),
         Evidence(f"{buffers} pinned buffers were allocated, over {span_s:.0f} s", float(buffers), "buffers", True),
     ]
-    stalls = case.blame.filter(pl.col("cause") == hypothesis.id)
+    stalls = where(case.blame, case.blame["cause"] == hypothesis.id)
     idle_s = float(stalls["idle_s"].sum())
     if case.has_trace:
         evidence.append(
@@ -53,7 +54,7 @@ def _beside(case: Case) -> list[Evidence]:
     found = []
     bursts = case.bursts.select(pl.col("start_ns").alias("from_ns"), pl.col("end_ns").alias("to_ns"))
     for name in ("d_b_alloc", "msm_invoke"):
-        own = case.trace.phases.filter((pl.col("name") == name) & pl.col("start_ns").is_not_null())
+        own = with_values(case.trace.named_phases.of(name), "start_ns")
         beside = own.join_where(bursts, pl.col("start_ns") < pl.col("to_ns"), pl.col("end_ns") > pl.col("from_ns"))
         apart = own.filter(~pl.col("call").is_in(beside["call"].implode()))
         if beside.is_empty() or apart.is_empty():

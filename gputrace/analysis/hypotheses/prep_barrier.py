@@ -1,12 +1,12 @@
 """The GPU waits at the barrier for prep_msm, which the CPU has not finished."""
 
 import numpy as np
-import polars as pl
 
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
 from gputrace.analysis.phases import concurrent
 from gputrace.analysis.thresholds import MIN_CALLS
+from gputrace.rows import ordered, where, with_values
 
 # A barrier that one call in ten waits at is more than the first call's warm-up.
 _OFTEN = 0.1
@@ -19,14 +19,12 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             hypothesis, "undetermined", [], "this build prints no barrier_wait: use a build of 2026-03-13 or later"
         )
     evidence = [case.charge_evidence(hypothesis.id)]
-    waits = case.trace.phases.filter(
-        (case.trace.phases["name"] == "barrier_wait") & (case.trace.phases["duration_ms"] > 0)
-    )
-    often = waits.height >= _OFTEN * barrier.count
+    waits = int((case.trace.named_phases.of("barrier_wait")["duration_ms"] > 0).sum())
+    often = waits >= _OFTEN * barrier.count
     evidence.append(
         Evidence(
-            f"{waits.height} of {barrier.count} calls wait at the barrier, up to {barrier.max_ms:.0f} ms",
-            float(waits.height),
+            f"{waits} of {barrier.count} calls wait at the barrier, up to {barrier.max_ms:.0f} ms",
+            float(waits),
             "calls",
             often,
         )
@@ -46,7 +44,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
         )
         if case.tells:
             evidence += _shared_pool(case)
-    if barrier.sm_share_median is not None and case.has_sm and waits.height:
+    if barrier.sm_share_median is not None and case.has_sm and waits:
         evidence.append(
             Evidence(
                 f"SMs are active {barrier.sm_share_median:.0%} of barrier_wait, and nothing is copied",
@@ -71,8 +69,9 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 def _shared_pool(case: Case) -> list[Evidence]:
     """How much of prep_msm ran beside another call's prep_msm or b_g2_msm: they share the C++ thread pool."""
-    timed = case.trace.phases.filter(pl.col("name").is_in(["prep_msm", "b_g2_msm"]) & pl.col("start_ns").is_not_null())
-    preps = timed.filter((pl.col("name") == "prep_msm") & (pl.col("end_ns") > pl.col("start_ns"))).sort("start_ns")
+    timed = with_values(case.trace.named_phases.any_of(["prep_msm", "b_g2_msm"]), "start_ns")
+    prep = timed["name"] == "prep_msm"
+    preps = ordered(where(timed, prep & (timed["end_ns"] > timed["start_ns"])), "start_ns")
     if preps.height < MIN_CALLS:
         return []
     # Of all that run at once, one is the prep_msm looked at.

@@ -1,9 +1,8 @@
 """Freeing pageable a/b/c after the mutex keeps the worker from the next partition."""
 
-import polars as pl
-
 from gputrace.analysis.diagnosis import Evidence, HypothesisFinding
 from gputrace.analysis.hypotheses.case import Case, Hypothesis
+from gputrace.rows import where, with_values
 
 
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
@@ -24,7 +23,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             release.median_ms > 10,
         ),
     ]
-    workers = case.trace.calls["worker"].drop_nulls().n_unique()
+    workers = with_values(case.trace.calls, "worker")["worker"].n_unique()
     if workers > 1:
         evidence.append(
             Evidence(
@@ -43,9 +42,8 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
 
 def _pinned_against_pageable(case: Case) -> list[Evidence]:
     """Pinned buffers go back to the pool: with both kinds in one run the release must differ."""
-    known = case.trace.calls.filter(pl.col("complete")).drop_nulls(["pinned", "release_abc_ms"])
-    pinned = known.filter(pl.col("pinned"))["release_abc_ms"]
-    pageable = known.filter(~pl.col("pinned"))["release_abc_ms"]
+    calls = with_values(where(case.trace.calls, case.trace.calls["complete"]), "pinned", "release_abc_ms")
+    pinned, pageable = (calls["release_abc_ms"].filter(calls["pinned"] == kind) for kind in (True, False))
     if pinned.is_empty() or pageable.is_empty():
         return []
     freed, returned = float(pageable.median() or 0), float(pinned.median() or 0)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import polars as pl
 from gputrace.analysis.account import GpuView
 from gputrace.analysis.bandwidth import Transfers
 from gputrace.analysis.diagnosis import PhaseFinding, Regime
-from gputrace.analysis.durations import Durations, durations_of
+from gputrace.analysis.durations import Durations
 from gputrace.analysis.gaps import causes
 from gputrace.analysis.headline import main_cause
 from gputrace.analysis.hypotheses import Case, judge_all
@@ -29,18 +29,22 @@ from gputrace.analysis.thresholds import (
     HOST_BUSY_SHARE,
     HOST_LIGHT_SHARE,
 )
+from gputrace.rows import Places, where
 
 Classed = Callable[[tuple[PhaseFinding, ...]], tuple[PhaseFinding, ...]]
 
 
-def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, classed: Classed) -> tuple[Regime, ...]:
-    """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates."""
+def judge_regimes(
+    case: Case, stretches: Sequence[Stretch], durations: Mapping[str, Durations], spans: Windows, classed: Classed
+) -> tuple[Regime, ...]:
+    """A `Regime` for every stretch. `classed` gives phases their transfer class, by the whole run's rates.
+
+    `durations` are those of complete calls, in regimes as in `stretches`.
+    """
     fastest = _fastest_copies(case.moved)
     # Records are asked for by time, samples are in the views: to cut all of them would take most of a regime's time.
     marks, samples = case.trace.marks.clear(), case.trace.samples.clear()
     case = replace(case, trace=replace(case.trace, focus=None, marks=marks, samples=samples))
-    complete = case.trace.calls.filter("complete")
-    durations = durations_of(case.trace, complete, [stretch.calls for stretch in stretches])
     found = []
     for number, stretch in enumerate(stretches):
         inside = {name: own.in_regime(number) for name, own in durations.items()}
@@ -51,9 +55,8 @@ def judge_regimes(case: Case, stretches: Sequence[Stretch], spans: Windows, clas
 
 def _judge(case: Case, stretch: Stretch, fastest: float | None) -> Regime:
     findings = judge_all(case)
-    totals = causes(case.blame)
-    cause = main_cause(totals, findings)
-    largest = totals[0].cause if totals else None
+    cause = main_cause(case.by_cause, findings)
+    largest = case.by_cause[0].cause if case.by_cause else None
     known = any(view.knows_compute for view in case.views)
     stalled = any(finding.id == "pinned-alloc-stall" and finding.verdict == "supported" for finding in findings)
     return Regime(
@@ -80,8 +83,9 @@ def _restricted(
     both = [narrowed(view, own, stretch) for view, own in zip(case.views, case.moved, strict=True)]
     moved = [own for _, own in both]
     bursts = _clipped(case.bursts, start_ns, end_ns)
-    middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
-    phases = classed(summarise_regime(durations, trace.calls.filter("complete"), moved))
+    middle = (case.blame["start_ns"] + case.blame["end_ns"]).to_numpy() // 2
+    blame = where(case.blame, (middle >= start_ns) & (middle < end_ns))
+    phases = classed(summarise_regime(durations, where(trace.calls, trace.calls["complete"]), moved))
     inside = _clipped(spans.frame, start_ns, end_ns)
     return replace(
         case,
@@ -90,7 +94,8 @@ def _restricted(
         views=[view for view, _ in both],
         moved=moved,
         bursts=bursts,
-        blame=case.blame.filter((middle >= start_ns) & (middle < end_ns)),
+        blame=blame,
+        by_cause=causes(blame),
         phases={phase.name: phase for phase in phases},
         span=(start_ns, end_ns),
         tells=False,
@@ -98,10 +103,11 @@ def _restricted(
 
 
 def _clipped(frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    return frame.with_columns(
-        pl.max_horizontal("start_ns", pl.lit(start_ns)).alias("start_ns"),
-        pl.min_horizontal("end_ns", pl.lit(end_ns)).alias("end_ns"),
-    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    begins, ends = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    clipped = frame.with_columns(
+        pl.Series("start_ns", np.maximum(begins, start_ns)), pl.Series("end_ns", np.minimum(ends, end_ns))
+    )
+    return where(clipped, clipped["end_ns"] > clipped["start_ns"])
 
 
 def narrowed(view: GpuView, moved: Transfers, stretch: Stretch) -> tuple[GpuView, Transfers]:
@@ -132,7 +138,7 @@ def narrowed(view: GpuView, moved: Transfers, stretch: Stretch) -> tuple[GpuView
         tx_wire=view.tx_wire[samples],
         compute_s=view.compute_s[samples],
     )
-    own = moved.instances.filter(pl.col("call").is_in(stretch.calls.implode()))
+    own = where(moved.instances, Places(stretch.calls).of(moved.instances["call"]) >= 0)
     return part, replace(moved, kind_of=moved.kind_of[segments], instances=own)
 
 
@@ -215,8 +221,10 @@ def _label(
 def _fastest_copies(moved: Sequence[Transfers]) -> float | None:
     """Payload bytes/s that one copy in twenty of the run's pageable copies reaches; None where none was measured."""
     rates = [
-        own.instances.filter((pl.col("name") == "ntt_kernels") & (pl.col("mode") == "in-ntt"))["rx_bytes_per_s"]
+        own.instances["rx_bytes_per_s"].filter(
+            (own.instances["name"] == "ntt_kernels") & (own.instances["mode"] == "in-ntt")
+        )
         for own in moved
     ]
-    known = pl.concat(rates).drop_nulls() if rates else pl.Series([], dtype=pl.Float64)
-    return float(known.quantile(0.95)) if len(known) else None  # type: ignore[arg-type]
+    told = pl.concat(rates) if rates else pl.Series([], dtype=pl.Float64)
+    return float(told.quantile(0.95)) if told.count() else None  # type: ignore[arg-type]
