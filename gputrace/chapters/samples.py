@@ -22,7 +22,7 @@ from gputrace.trace import Notice, Trace
 _ROWS_OF_CHAPTER = 12_000_000
 _ROWS_AT_ONCE = 1_500_000
 # What there is to be done for each chapter and GPU is worth more calls where there are samples.
-_MARKS_FACTOR = 5
+_MARKS_FACTOR = 3
 
 
 class Sampler:
