@@ -110,7 +110,7 @@ def _by_time(spoken: pl.DataFrame, left: Ints) -> pl.DataFrame:
 
 def _fit(frame: pl.DataFrame) -> pl.DataFrame:
     """The columns of ATTEMPTS: what is not known yet is null."""
-    return frame.select(
+    return frame.select_seq(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in ATTEMPTS.items()
     )
@@ -121,11 +121,11 @@ def _same_passes(written: pl.DataFrame, spoken: pl.DataFrame, epochs: dict[int, 
 
     Each takes the first of its worker, job and partition that time allows and no other took.
     """
-    ours = written.select(*_PASS, "restart", "start_ns").with_row_index("ours")
-    theirs = spoken.select(*_PASS, "spawned_ns", "pickup_ns").with_row_index("theirs")
-    own_keys, other_keys = nth_keys(ours.select(_PASS), theirs.select(_PASS))
+    ours = written[[*_PASS, "restart", "start_ns"]].with_row_index("ours")
+    theirs = spoken[[*_PASS, "spawned_ns", "pickup_ns"]].with_row_index("theirs")
+    own_keys, other_keys = nth_keys(ours[_PASS], theirs[_PASS])
     other = places(other_keys, own_keys)
-    tied = ours.hstack(rows_at(theirs.select("theirs", "spawned_ns", "pickup_ns"), other))
+    tied = ours.hstack(rows_at(theirs[["theirs", "spawned_ns", "pickup_ns"]], other))
     wrong = (other >= 0) & ~_may_be_one(tied, epochs)
     if wrong.any():
         # Where time contradicts one pair of a pass, the others of that pass shift.
@@ -204,7 +204,7 @@ def _from_timeline(sequence: Sequence, epochs: dict[int, Epoch]) -> pl.DataFrame
         next_pickup_order=following.select(pl.when("same").then("order")).to_series(),
     ).sort("order")
     ends = marks.filter(pl.col("event") == "GPU_END")
-    end = rows_at(ends.select("order", "at_ns", "gpu_ms"), _ends_of(attempts, ends))
+    end = rows_at(ends[["order", "at_ns", "gpu_ms"]], _ends_of(attempts, ends))
     attempts = attempts.with_columns(end_order=end["order"], finish_ns=end["at_ns"], gpu_ms=end["gpu_ms"])
     return _fit(attempts.filter(pl.col("start_order").is_not_null()))
 
@@ -215,10 +215,10 @@ def _ends_of(attempts: pl.DataFrame, ends: pl.DataFrame) -> Ints:
     An end whose partition nobody is at finishes a pass of its worker and job that names no partition.
     """
     keys = ["restart", *_PASS]
-    ours, theirs = attempts.select(*keys, "order"), ends.select(*keys, pl.col("order").alias("end_order"))
-    own_keys, end_keys = nth_keys(ours.select(keys), theirs.select(keys))
+    ours, theirs = attempts[[*keys, "order"]], ends.select(*keys, pl.col("order").alias("end_order"))
+    own_keys, end_keys = nth_keys(ours[keys], theirs[keys])
     ours, theirs = ours.with_row_index("ours"), theirs.with_row_index("theirs")
-    tied = theirs.hstack(rows_at(ours.select("ours", "order"), places(own_keys, end_keys)))
+    tied = theirs.hstack(rows_at(ours[["ours", "order"]], places(own_keys, end_keys)))
     found = np.full(attempts.height, -1)
     # An end before its attempt began, or without one, is another's.
     wrong = tied.filter(pl.col("order").is_null() | (pl.col("order") > pl.col("end_order")))

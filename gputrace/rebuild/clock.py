@@ -65,7 +65,7 @@ def epoch_bounds(sequence: Sequence) -> pl.DataFrame:
         before = sequence.of(earlier, columns=(*keys, "restart", "offset_ms"))
         spoken = sequence.of(tracing, columns=(*keys, "log_ns"))
         after = sequence.of(later, columns=(*keys, "offset_ms"))
-        own, *others = nth_keys(spoken.select(keys), before.select(keys), after.select(keys))
+        own, *others = nth_keys(*(side[list(keys)] for side in (spoken, before, after)))
         first, last = (places(other, own) for other in others)
         tied = (first >= 0) & (last >= 0)
         log_ns = spoken["log_ns"].filter(tied)

@@ -54,4 +54,4 @@ def rows_at(frame: pl.DataFrame, index: Ints) -> pl.DataFrame:
     nowhere = index < 0
     if not nowhere.any():
         return frame[index]
-    return frame.select(pl.all().gather(pl.Series(index).set(pl.Series(nowhere), None)))
+    return frame.select_seq(pl.all().gather(pl.Series(index).set(pl.Series(nowhere), None)))

@@ -28,7 +28,7 @@ def collect_syntheses(sequence: Sequence, epochs: dict[int, Epoch]) -> pl.DataFr
         timed("GPU_PICKUP"),
         sequence.of("partition_synthesised", "snap_partition_synthesised", columns=(*_KEYS, "is_pinned")),
     )
-    keys = nth_keys(*(side.select(_KEYS) for side in sides))
+    keys = nth_keys(*(side[list(_KEYS)] for side in sides))
     own = in_order(keys[:3])
     start, end, spoken, queued, picked_up, pinned = (
         rows_at(side, places(side_keys, own)) for side, side_keys in zip(sides, keys, strict=True)
