@@ -159,8 +159,8 @@ def test_a_recording_is_judged_in_chapters(tmp_path: Path) -> None:
     recording = recording_at(folder)
     assert recording is not None and long_inputs([folder], 1000, 1000) == LongInputs(recording=recording)
     assert long_inputs([folder]) is None
-    # With samples, chapters are five times as long.
-    size = replace(_SIZES["light-then-heavy"], marks=90)
+    # With samples, chapters are three times as long.
+    size = replace(_SIZES["light-then-heavy"], marks=150)
     trace, chapters = LongRun(Request([folder]), LongInputs(recording=recording), size).judged(Asked())
     whole_trace = load(folder, cache=False)
     whole = diagnose(whole_trace, scenarios=())
