@@ -61,8 +61,8 @@ class Flow(ABC, Generic[Call]):
         return (fair_share if fair_share < 1.0 else 1.0) / self._pool_slowness
 
     def _there(self, work: CallWork) -> float:
-        """When the partition can be synthesised."""
-        return max(work.arrives, self.loop.now)
+        """When the partition can be synthesised, from now on."""
+        return work.arrives if work.arrives > self.loop.now else self.loop.now
 
     def _dispatch(self) -> None:
         """Starts syntheses while there is a place; a partition that is not there yet holds up those behind it."""

@@ -23,18 +23,18 @@ def outline(works: Sequence[CallWork], limits: Limits, seed: int = 0, calls: int
     path takes no job tracker.
     """
     made = Outline(limits)
-    _Waits(works, made, random.Random(f"pipeline {seed}"), calls).loop.run()
+    _Waits(works, made, seed, calls).loop.run()
     return made
 
 
 class _Waits(Flow[CallTimes]):
     """The state while waits and holds are found."""
 
-    def __init__(self, works: Sequence[CallWork], made: Outline, rng: random.Random, most_calls: int | None) -> None:
+    def __init__(self, works: Sequence[CallWork], made: Outline, seed: int, most_calls: int | None) -> None:
         limits = made.limits
         super().__init__(works, limits, made.calls, made.syntheses)
         loop = self.loop
-        fair = None if limits.fifo_mutex else rng
+        fair = None if limits.fifo_mutex else random.Random(f"pipeline {seed}")
         self._mutexes = [Mutex(loop, limits.handover, fair) for _ in range(limits.gpus)]
         self._copies = Shared(loop, lambda _: self._copy_speed)
         self._copy_speed = 1.0
