@@ -4,19 +4,16 @@ import heapq
 import itertools
 import math
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator
-from functools import partial
 from typing import Generic, TypeVar
 
 Kind = TypeVar("Kind")
-Process = Generator["float | Until | Event", None, None]
+Process = Generator["float | Event", None, None]
+Action = Callable[[], None]
 # Below this a task is done: times are seconds, and a log's smallest unit is a microsecond.
 _NOTHING = 1e-10
-
-
-class Until(float):
-    """A process that yields it goes on at this time, rather than after a delay."""
 
 
 class Event:
@@ -50,52 +47,58 @@ class Loop:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._serial = 0
-        # Time, order, and what happens then: a process goes on, or an action is called.
-        self._heap: list[tuple[float, int, Process | None, Callable[[], None] | None]] = []
+        self._serial = itertools.count()
+        # Processes that go on and actions to call: later, by time and order; and now, after what was due by now.
+        self._later: list[tuple[float, int, Process | Action]] = []
+        self._now: deque[Process | Action] = deque()
 
-    def at(self, time: float, action: Callable[[], None]) -> None:
+    def at(self, time: float, action: Action) -> None:
         """Calls `action` at `time`."""
-        self._serial += 1
-        heapq.heappush(self._heap, (time if time > self.now else self.now, self._serial, None, action))
+        if time > self.now:
+            heapq.heappush(self._later, (time, next(self._serial), action))
+        else:
+            self._now.append(action)
 
     def start(self, process: Process) -> None:
         """Begins or resumes a process now."""
-        self._serial += 1
-        heapq.heappush(self._heap, (self.now, self._serial, process, None))
+        self._now.append(process)
 
     def event(self) -> Event:
         """A new event of this loop."""
         return Event(self)
 
-    def run(self, until: float) -> None:
+    def run(self, until: float = math.inf) -> None:
         """Runs until nothing is left to do, or to the time `until`."""
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            self.now, _, process, action = heapq.heappop(heap)
-            if process is None:
-                assert action is not None
-                action()
+        later, now = self._later, self._now
+        while True:
+            if now and not (later and later[0][0] <= self.now):
+                due = now.popleft()
+            elif later and later[0][0] <= until:
+                self.now, _, due = heapq.heappop(later)
+            else:
+                return
+            if callable(due):
+                due()
                 continue
             # A process runs for as long as nothing else is due before it.
-            for wanted in process:
+            for wanted in due:
                 if isinstance(wanted, Event):
-                    if not wanted.happened or (heap and heap[0][0] <= self.now):
-                        wanted.wait(process)
+                    if not wanted.happened or now or (later and later[0][0] <= self.now):
+                        wanted.wait(due)
                         break
-                elif wanted != 0.0:
-                    time = wanted if isinstance(wanted, Until) else self.now + wanted
+                elif wanted > 0.0:
+                    time = self.now + wanted
                     if time == self.now:
                         continue
-                    if time > until or time < self.now or (heap and heap[0][0] <= time):
-                        self._serial += 1
-                        heapq.heappush(heap, (time if time > self.now else self.now, self._serial, process, None))
+                    if now or time > until or (later and later[0][0] <= time):
+                        heapq.heappush(later, (time, next(self._serial), due))
                         break
                     self.now = time
 
     def stop(self) -> None:
         """Forgets what is still to do."""
-        self._heap.clear()
+        self._later.clear()
+        self._now.clear()
 
 
 class Mutex:
@@ -131,84 +134,141 @@ class Mutex:
         self._waiting.popleft().happen()
 
 
-class Shared(Generic[Kind]):
-    """Tasks that go on together, each at a rate that may change while it runs; beyond `servers` they queue, in order.
+class Task(Event):
+    """A piece of work that is done beside others; it happens when it is done. `left`: seconds at speed 1."""
 
-    `rate(kind, n)` is the speed of a task of that kind while `n` tasks run here; a task has as much to do as it would
-    take in seconds at speed 1. Who changes what the rate depends on calls `changing()` first and `changed()` after.
+    __slots__ = ("left",)
+
+    def __init__(self, loop: Loop, left: float) -> None:
+        super().__init__(loop)
+        self.left = left
+
+
+class Together(ABC):
+    """Tasks that go on together, at rates that may change while they run.
+
+    Who changes what the rates depend on calls `changing()` first and `changed()` after.
     """
 
-    def __init__(self, loop: Loop, rate: Callable[[Kind, int], float], servers: int | None = None) -> None:
+    def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._rate = rate
-        self._servers = servers
-        self._left: dict[Event, float] = {}
-        self._kind: dict[Event, Kind] = {}
+        self._tasks: list[Task] = []
         self._since = 0.0
-        self._version = 0
+        # When the next task is done at the rates that hold now.
+        self._due = math.inf
+        self._any_done = False
 
-    def run(self, kind: Kind, work: float) -> Event:
-        """Begins a task; the event happens when it is done."""
-        done = self._loop.event()
-        if work <= _NOTHING:
-            done.happen()
-            return done
-        self.changing()
-        self._left[done], self._kind[done] = work, kind
-        self.changed()
-        return done
+    @abstractmethod
+    def _progress(self, seconds: float) -> None:
+        """Takes what was done in these seconds, at the rates that held, off what is left; notes whether any is done."""
 
-    def stop(self, task: Event) -> None:
+    @abstractmethod
+    def _soonest(self) -> float:
+        """Seconds until the first task is done at the rates that hold from now; infinite if none goes on."""
+
+    def stop(self, task: Task) -> None:
         """Ends a task before its time."""
-        if task in self._left:
+        if task in self._tasks:
             self.changing()
             self._end(task)
             self.changed()
 
     def changing(self) -> None:
-        """Takes account of what was done at the rates that hold until now."""
-        now, left = self._loop.now, self._left
-        elapsed = now - self._since
-        self._since = now
-        if elapsed > 0 and left:
-            n = self._at_once
-            for task in itertools.islice(left, n):
-                left[task] -= elapsed * self._rate(self._kind[task], n)
+        """Takes account of what was done until now."""
+        now = self._loop.now
+        elapsed, self._since = now - self._since, now
+        if elapsed > 0 and self._tasks:
+            self._progress(elapsed)
 
     def changed(self) -> None:
-        """Ends what is done and plans the next end at the rates that hold from now."""
-        self._version += 1
-        left = self._left
-        if not left:
-            return
-        if min(left.values()) <= _NOTHING:
-            for task in [task for task, seconds in left.items() if seconds <= _NOTHING]:
+        """Ends what is done and plans the next end."""
+        if self._any_done:
+            self._any_done = False
+            for task in [task for task in self._tasks if task.left <= _NOTHING]:
                 self._end(task)
-        n = self._at_once
-        soonest = math.inf
-        for task, seconds in itertools.islice(left.items(), n):
-            rate = self._rate(self._kind[task], n)
-            if rate > 0 and seconds / rate < soonest:
-                soonest = seconds / rate
-        if soonest < math.inf:
-            self._loop.at(self._loop.now + soonest, partial(self._due, self._version))
+        self._due = math.inf
+        if self._tasks and (seconds := self._soonest()) < math.inf:
+            self._due = self._loop.now + seconds
+            self._loop.at(self._due, self._look)
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing runs or waits here: then no change of rates matters."""
-        return not self._left
+    def _begin(self, task: Task) -> Task:
+        if task.left <= _NOTHING:
+            task.happen()
+            return task
+        self.changing()
+        self._tasks.append(task)
+        self.changed()
+        return task
 
-    @property
-    def _at_once(self) -> int:
-        """How many tasks run; those behind them wait."""
-        n = len(self._left)
-        return n if self._servers is None or n < self._servers else self._servers
+    def _end(self, task: Task) -> None:
+        self._tasks.remove(task)
+        task.happen()
 
-    def _due(self, version: int) -> None:
-        if version == self._version:
+    def _look(self) -> None:
+        if self._due <= self._loop.now:
             self.changing()
             self.changed()
 
-    def _end(self, task: Event) -> None:
-        del self._left[task], self._kind[task]
-        task.happen()
+
+class Shared(Together):
+    """Tasks that share something, all at one speed; beyond `servers` they queue, in order.
+
+    `rate(n)` is the speed while `n` tasks run; a task has as much to do as it would take in seconds at speed 1.
+    """
+
+    def __init__(self, loop: Loop, rate: Callable[[int], float], servers: int | None = None) -> None:
+        super().__init__(loop)
+        self._rate_of = rate
+        self._rate = 0.0
+        self._servers = servers
+
+    def run(self, work: float) -> Task:
+        """Begins a task; the event happens when it is done."""
+        return self._begin(Task(self._loop, work))
+
+    def _running(self) -> list[Task]:
+        return self._tasks if self._servers is None else self._tasks[: self._servers]
+
+    def _progress(self, seconds: float) -> None:
+        done = seconds * self._rate
+        for task in self._running():
+            task.left = left = task.left - done
+            if left <= _NOTHING:
+                self._any_done = True
+
+    def _soonest(self) -> float:
+        running = self._running()
+        self._rate = rate = self._rate_of(len(running))
+        return min([task.left for task in running]) / rate if rate > 0 else math.inf
+
+
+class Device(Together, Generic[Kind]):
+    """Tasks beside one another, each at the speed `rate(kind)` of its kind."""
+
+    def __init__(self, loop: Loop, rate: Callable[[Kind], float]) -> None:
+        super().__init__(loop)
+        self._rate_of = rate
+        self._kind: dict[Task, Kind] = {}
+        self._rates: list[float] = []
+
+    def run(self, kind: Kind, work: float) -> Task:
+        """Begins a task; the event happens when it is done."""
+        task = Task(self._loop, work)
+        if work > _NOTHING:
+            self._kind[task] = kind
+        return self._begin(task)
+
+    def _end(self, task: Task) -> None:
+        del self._kind[task]
+        super()._end(task)
+
+    def _progress(self, seconds: float) -> None:
+        for task, rate in zip(self._tasks, self._rates, strict=True):
+            task.left -= seconds * rate
+            if task.left <= _NOTHING:
+                self._any_done = True
+
+    def _soonest(self) -> float:
+        self._rates = [self._rate_of(self._kind[task]) for task in self._tasks]
+        due = [task.left / rate for task, rate in zip(self._tasks, self._rates, strict=True) if rate > 0]
+        return min(due, default=math.inf)

@@ -11,12 +11,12 @@ schedule. Times are seconds since the engine's start.
 
 import math
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 from gputrace.simulate.disturbance import Disturbance
-from gputrace.simulate.events import Event, Loop, Mutex, Process, Shared, Until
+from gputrace.simulate.events import Device, Event, Mutex, Process, Together
+from gputrace.simulate.flow import Flow
 from gputrace.simulate.schedule import NTT_PHASES, CallRecord, CallWork, Limits, Schedule, Span, SynthesisRecord
 from gputrace.simulate.speed import Demand, Strain, demand, pool_slowness, speed
 
@@ -27,17 +27,10 @@ def simulate(
     seed: int = 0,
     until: float = math.inf,
     disturbance: Disturbance | None = None,
-    calls: int | None = None,
-    in_detail: bool = True,
 ) -> Schedule:
-    """The schedule of these partitions, synthesised in the order given.
-
-    What runs at `until`, or when `calls` calls have given the mutex back, stays open. Unless it is `in_detail`, which
-    takes twice as long, the schedule lacks what nobody waits for: deallocations, and phases inside a hold but for the
-    wait at the barrier.
-    """
+    """The schedule of these partitions, synthesised in the order given. What runs at `until` stays open."""
     rng = random.Random(f"pipeline {seed}")
-    pipeline = _Pipeline(works, limits, rng, disturbance or Disturbance(), calls, in_detail)
+    pipeline = _Pipeline(works, limits, rng, disturbance or Disturbance())
     pipeline.loop.run(until)
     for call in pipeline.schedule.calls:
         if call.outcome == "ok" and math.isnan(call.finalised):
@@ -45,77 +38,46 @@ def simulate(
     return pipeline.schedule
 
 
-class _Pipeline:
+class _Pipeline(Flow[CallRecord]):
     """The state while a schedule is made."""
 
-    def __init__(
-        self,
-        works: Sequence[CallWork],
-        limits: Limits,
-        rng: random.Random,
-        disturbance: Disturbance,
-        most_calls: int | None,
-        in_detail: bool,
-    ) -> None:
-        self.loop = loop = Loop()
-        self.limits = limits
-        self.disturbance = disturbance
+    def __init__(self, works: Sequence[CallWork], limits: Limits, rng: random.Random, disturbance: Disturbance) -> None:
         partitions = dict(Counter((work.job, work.attempt) for work in works))
         self.schedule = Schedule(limits, partitions, disturbance=disturbance)
-        self._works = deque(enumerate(works))
-        self._calls_left = most_calls
-        self._running = 0
-        self._in_flight = 0
+        super().__init__(works, limits, self.schedule.calls, self.schedule.syntheses)
+        loop = self.loop
+        self.disturbance = disturbance
         self._allocating = 0
-        self._failed: set[tuple[str, int]] = set()
-        self._warm: set[int] = set()
-        self._domain: dict[int, int] = {}
-        self._queue: deque[SynthesisRecord] = deque()
-        workers = limits.gpus * limits.workers_per_gpu
-        late = limits.workers_ready[:workers]
-        self._idle = deque(range(len(late), workers))
-        for worker, ready in enumerate(late):
-            loop.at(ready, partial(self._worker_free, worker))
         fair = None if limits.fifo_mutex else rng
         n_mutexes = 1 if limits.whole_call_mutex else limits.gpus
         self._mutexes = [Mutex(loop, limits.handover, fair) for _ in range(n_mutexes)]
         self._driver = Mutex(loop)
-        self._tracker = Mutex(loop)
         self._freeing = Mutex(loop)
-        servers = max(1, int(limits.pool_threads // limits.threads_per_task))
-        self._pool: Shared[str] = Shared(loop, self._pool_rate, servers if limits.pool_order == "fifo" else None)
-        self._device: Shared[Demand] = Shared(loop, self._device_rate)
+        self._device: Device[Demand] = Device(loop, self._device_rate)
         self._log = random.Random(f"log {rng.random()}" if disturbance.sink else "log")
         self._strain = Strain()
-        self._pool_slowness = 1.0
         self._undisturbed = disturbance == Disturbance()
         # Nothing strains the device but copies beside syntheses.
         self._calm = self._undisturbed and limits.allocation_rate >= 1.0
-        self._in_detail = in_detail
         for edge in disturbance.edges:
             loop.at(edge, self._count)
         loop.at(limits.start_up, self._dispatch)
 
     # Speeds of what slows down beside other things.
 
-    def _pool_rate(self, _kind: str, n: int) -> float:
-        limits = self.limits
-        fair_share = limits.pool_threads / (n * limits.threads_per_task)
-        return (fair_share if fair_share < 1.0 else 1.0) / self._pool_slowness
-
-    def _device_rate(self, asked: Demand, _n: int) -> float:
+    def _device_rate(self, asked: Demand) -> float:
         return speed(asked, self._strain, self.limits)
 
     def _count(self, running: int = 0, allocating: int = 0) -> None:
-        busy = [shared for shared in (self._pool, self._device) if not shared.empty]
-        for shared in busy:
-            shared.changing()
+        together: tuple[Together, ...] = (self._pool, self._device)
+        for tasks in together:
+            tasks.changing()
         self._running += running
         self._allocating += allocating
         self._strain = self._strained()
         self._pool_slowness = pool_slowness(self._strain, self.limits)
-        for shared in busy:
-            shared.changed()
+        for tasks in together:
+            tasks.changed()
 
     def _strained(self) -> Strain:
         if self._undisturbed:
@@ -142,32 +104,14 @@ class _Pipeline:
 
     # Syntheses.
 
-    def _dispatch(self) -> None:
-        """Starts syntheses while there is a place; a partition that is not there yet holds up those behind it."""
-        limits = self.limits
-        while self._works:
-            index, work = self._works[0]
-            if self._running >= (work.parallel_syntheses or limits.parallel_syntheses):
-                return
-            if self._in_flight >= (work.in_flight or limits.in_flight):
-                return
-            ready = max(work.arrives, self.loop.now)
-            if not self._undisturbed:
-                ready = self.disturbance.short_until(ready)
-            if ready > self.loop.now:
-                self.loop.at(ready, self._dispatch)
-                return
-            self._works.popleft()
-            synthesis = SynthesisRecord(index, work, start=self.loop.now)
-            self.schedule.syntheses.append(synthesis)
-            if (work.job, work.attempt) in self._failed:
-                synthesis.skipped = True
-                continue
-            self._in_flight += 1
-            self._count(running=1)
-            self.loop.start(self._synthesise(synthesis))
+    def _there(self, work: CallWork) -> float:
+        there = super()._there(work)
+        return there if self._undisturbed else self.disturbance.short_until(there)
 
-    def _synthesise(self, synthesis: SynthesisRecord) -> Process:
+    def _synthesise(self, synthesis: SynthesisRecord) -> None:
+        self.loop.start(self._synthesis(synthesis))
+
+    def _synthesis(self, synthesis: SynthesisRecord) -> Process:
         work = synthesis.work
         yield work.construct
         synthesis.begun = self.loop.now
@@ -184,38 +128,14 @@ class _Pipeline:
         yield work.synth
         synthesis.end = self.loop.now
         yield self.limits.push
-        synthesis.queued = self.loop.now
-        self._count(running=-1)
-        self._queue.append(synthesis)
-        self._pick_up()
-        self._dispatch()
-
-    def _place_free(self, when: str) -> None:
-        """Gives up a partition's place, if that is what happens at this point."""
-        if self.limits.place_freed == when:
-            self._in_flight -= 1
-            self._dispatch()
+        self._synthesised(synthesis)
 
     # Workers.
 
-    def _pick_up(self) -> None:
-        while self._queue and self._idle:
-            worker, synthesis = self._idle.popleft(), self._next_queued()
-            call = CallRecord(synthesis.index, synthesis.work, worker // self.limits.workers_per_gpu, worker)
-            self.schedule.calls.append(call)
-            self.loop.start(self._pass(call))
-
-    def _next_queued(self) -> SynthesisRecord:
-        if self.limits.queue_order == "fifo":
-            return self._queue.popleft()
-        # Partitions are numbered in order of their jobs.
-        chosen = min(self._queue, key=lambda synthesis: synthesis.index)
-        self._queue.remove(chosen)
-        return chosen
-
-    def _worker_free(self, worker: int) -> None:
-        self._idle.append(worker)
-        self._pick_up()
+    def _take(self, synthesis: SynthesisRecord, gpu: int, worker: int) -> None:
+        call = CallRecord(synthesis.index, synthesis.work, gpu, worker)
+        self._calls.append(call)
+        self.loop.start(self._pass(call))
 
     def _pass(self, call: CallRecord) -> Process:
         """One turn of a worker's loop."""
@@ -271,7 +191,6 @@ class _Pipeline:
         yield from self._print(call, "unlock")
         call.unlock = self.loop.now
         mutex.release()
-        self._count_call()
         if not self.limits.split_api:
             yield joined
         yield work.release_abc
@@ -290,22 +209,12 @@ class _Pipeline:
         yield joined
         call.held_end = call.unlock = self.loop.now
         mutex.release()
-        self._count_call()
         yield work.release_abc
-
-    def _count_call(self) -> None:
-        if self._calls_left is not None:
-            self._calls_left -= 1
-            if self._calls_left == 0:
-                self.loop.stop()
 
     # The GPU thread.
 
     def _on_gpu(self, call: CallRecord, prep: Event) -> Process:
         work, limits, loop = call.work, self.limits, self.loop
-        if self._calm and not self._in_detail and work.fails is None and work.num_circuits == 1:
-            yield from self._at_a_stretch(call, prep)
-            return
         yield limits.launch
         call.gpu_begin = loop.now
         call.warmup = call.gpu not in self._warm
@@ -353,31 +262,6 @@ class _Pipeline:
             yield from self._print(call, name)
         yield work.after_gpu
 
-    def _at_a_stretch(self, call: CallRecord, prep: Event) -> Process:
-        """As `_on_gpu`: what lies between a pageable copy, the barrier and the end is one delay, edges the same."""
-        work, limits, loop = call.work, self.limits, self.loop
-        new_domain = self._domain.get(call.gpu) != work.domain_log2
-        call.warmup = call.gpu not in self._warm
-        alloc = self._seconds(call, "d_b_alloc", 0)
-        self._warm.add(call.gpu)
-        self._domain[call.gpu] = work.domain_log2
-        call.gpu_begin = loop.now + limits.launch
-        copy = call.gpu_begin + (limits.allocate_d_a if new_domain else 0.0) + alloc
-        if work.pinned:
-            copied = copy + work.ntt_kernels
-        else:
-            yield Until(copy)
-            yield self._on_device("ntt_kernels", work, work.ntt_kernels)
-            copied = loop.now
-        synced = copied + work.pinned_copy + self._seconds(call, "coset_intt_sync", 0)
-        yield Until(synced + work.msm_init + work.msm_invoke + work.msm_dtor + limits.ntt_tail)
-        call.ntt_end = call.barrier_begin = loop.now
-        if limits.barrier:
-            yield prep
-        call.barrier_end = loop.now + limits.wake_up
-        call.gpu_end = call.barrier_end + work.batch_add + work.tail_msm
-        yield Until(call.gpu_end + work.after_gpu)
-
     def _on_device(self, name: str, work: CallWork, seconds: float) -> Event | float:
         """What may be slowed down while it runs is a task; anything else just takes its time."""
         if self._calm and (name != "ntt_kernels" or work.pinned):
@@ -400,14 +284,14 @@ class _Pipeline:
 
     def _prepare(self, call: CallRecord, prepared: Event, joined: Event) -> Process:
         work = call.work
-        task = self._pool.run("prep_msm", work.prep_msm)
+        task = self._pool.run(work.prep_msm)
         call.prep_task = task
         yield task
         call.prep_task = None
         if not call.prep_stopped:
             call.prep_end = self.loop.now
             prepared.happen()
-            yield self._pool.run("b_g2_msm", work.b_g2_msm * work.num_circuits)
+            yield self._pool.run(work.b_g2_msm * work.num_circuits)
             call.b_g2_end = self.loop.now
         joined.happen()
 
@@ -430,8 +314,7 @@ class _Pipeline:
             self._failed.add(key)
         else:
             call.finished = self.loop.now
-            if self._in_detail:
-                self.loop.start(self._free(call))
+            self.loop.start(self._free(call))
         asked = self.loop.now
         yield self._tracker.acquire()
         call.tracker_wait = self.loop.now - asked

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gputrace.simulate.disturbance import Disturbance
-from gputrace.simulate.events import Event
+from gputrace.simulate.events import Task
 
 NTT_PHASES = ("d_b_alloc", "ntt_kernels", "coset_intt_sync", "msm_init", "msm_invoke", "msm_dtor")
 
@@ -62,10 +62,9 @@ class CallWork:
     fails: str | None = None
 
     def but(self, **changes: object) -> "CallWork":
-        """The same work with other values: as `dataclasses.replace`, which takes ten times as long."""
+        """The same work with other values: as `dataclasses.replace`, which takes twenty times as long."""
         changed = object.__new__(CallWork)
-        changed.__dict__.update(self.__dict__)
-        changed.__dict__.update(changes)
+        object.__setattr__(changed, "__dict__", self.__dict__ | changes)
         return changed
 
 
@@ -126,7 +125,7 @@ class Span(NamedTuple):
     circuit: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class SynthesisRecord:
     """One synthesis. Times are NaN where something did not happen; `skipped`: its job had failed before."""
 
@@ -141,42 +140,63 @@ class SynthesisRecord:
     skipped: bool = False
 
 
+@dataclass(slots=True)
+class CallTimes:
+    """What waits and holds of one pass of a worker are read from. Times are NaN where something did not happen."""
+
+    index: int
+    work: CallWork
+    gpu: int
+    worker: int
+    pickup: float = math.nan
+    split_end: float = math.nan
+    asked: float = math.nan
+    lock: float = math.nan
+    barrier_begin: float = math.nan
+    barrier_end: float = math.nan
+    unlock: float = math.nan
+    returned: float = math.nan
+    b_g2_end: float = math.nan
+
+    @property
+    def mutex_wait(self) -> float:
+        """Seconds from asking for the mutex to having it."""
+        return self.lock - self.asked
+
+    @property
+    def mutex_held(self) -> float:
+        """Seconds from lock to unlock."""
+        return self.unlock - self.lock
+
+    @property
+    def barrier_wait(self) -> float:
+        """Seconds in which the GPU thread waited for prep_msm."""
+        return self.barrier_end - self.barrier_begin
+
+
 @dataclass
-class CallRecord:
-    """One pass of a worker. Times are NaN where something did not happen.
+class CallRecord(CallTimes):
+    """One pass of a worker in detail.
 
     `outcome` is ok, ntt, batch_add, tail, finalize (it failed there), skipped (its job had failed), discarded (its job
     failed before it was finished) or open (the run was cut off). `held_end` is when the last line under the mutex gets
     its figures; `blocked` has, by the line under the mutex that was printed then, when its thread waited for the log.
     """
 
-    index: int
-    work: CallWork
-    gpu: int
-    worker: int
     warmup: bool = False
     new_domain: bool = False
     skipped: bool = False
     outcome: str = "ok"
     failed_at: float = math.nan
-    pickup: float = math.nan
     status_end: float = math.nan
     checked: float = math.nan
     started: float = math.nan
     entry: float = math.nan
-    split_end: float = math.nan
-    asked: float = math.nan
-    lock: float = math.nan
     gpu_begin: float = math.nan
     ntt_end: float = math.nan
-    barrier_begin: float = math.nan
-    barrier_end: float = math.nan
     gpu_end: float = math.nan
     held_end: float = math.nan
-    unlock: float = math.nan
-    returned: float = math.nan
     prep_end: float = math.nan
-    b_g2_end: float = math.nan
     joined: float = math.nan
     finished: float = math.nan
     tracker_wait: float = 0.0
@@ -187,7 +207,7 @@ class CallRecord:
     pinned_copies: list[Span] = field(default_factory=list)
     blocked: dict[str, tuple[float, float]] = field(default_factory=dict)
     prep_stopped: bool = False
-    prep_task: Event | None = field(default=None, repr=False, compare=False)
+    prep_task: Task | None = field(default=None, repr=False, compare=False)
 
     def add_span(self, name: str, start: float, end: float, circuit: int = 0) -> None:
         """Adds a phase of the GPU thread."""
@@ -206,21 +226,6 @@ class CallRecord:
         return next((span for span in self.gpu_spans if span.name == name and span.circuit == circuit), None)
 
     @property
-    def mutex_wait(self) -> float:
-        """Seconds from asking for the mutex to having it."""
-        return self.lock - self.asked
-
-    @property
-    def mutex_held(self) -> float:
-        """Seconds from lock to unlock."""
-        return self.unlock - self.lock
-
-    @property
-    def barrier_wait(self) -> float:
-        """Seconds in which the GPU thread waited for prep_msm."""
-        return self.barrier_end - self.barrier_begin
-
-    @property
     def spans(self) -> list[Span]:
         """Every phase that happened, on the GPU thread and beside it, in order of their names' threads."""
         edges = (
@@ -236,6 +241,15 @@ class CallRecord:
         )
         beside = [Span(name, start, end) for name, start, end in edges if not math.isnan(start + end)]
         return beside + self.gpu_spans
+
+
+@dataclass(frozen=True)
+class Outline:
+    """When calls held and waited, without what happened inside. In order of pickup and of start, as in a `Schedule`."""
+
+    limits: Limits
+    calls: list[CallTimes] = field(default_factory=list)
+    syntheses: list[SynthesisRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

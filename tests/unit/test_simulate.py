@@ -4,9 +4,10 @@ import csv
 import io
 import itertools
 import math
+import random
 import re
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from gputrace.errors import InputError, UsageError
 from gputrace.loading import load
 from gputrace.simulate.activity import phase_bytes
 from gputrace.simulate.capture import Simulation, play, write_capture
+from gputrace.simulate.outline import outline
 from gputrace.simulate.pipeline import simulate
 from gputrace.simulate.planted import PLANTED
 from gputrace.simulate.scenarios import PRESETS, Scenario, find_scenario, random_scenario
-from gputrace.simulate.schedule import CallRecord, CallWork, Limits, Schedule
+from gputrace.simulate.schedule import CallRecord, CallTimes, CallWork, Limits, Schedule
 from gputrace.simulate.streams import delivered, torn
 from gputrace.simulate.text import LogOptions
 from gputrace.simulate.trace import WIRE_PER_PAYLOAD, TraceOptions
@@ -49,6 +51,40 @@ def works(n: int, work: CallWork | None = None) -> list[CallWork]:
 
 def overlaps(spans: list[tuple[float, float]]) -> bool:
     return any(b[0] < a[1] for a, b in itertools.pairwise(sorted(spans)))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_an_outline_has_the_waits_and_holds_of_the_schedule(seed: int) -> None:
+    rng = random.Random(seed)
+    varied = [
+        work.but(
+            pinned=rng.random() < 0.3,
+            arrives=max(0.0, n - 10.0) if seed % 5 == 0 else 0.0,
+            **{name: getattr(work, name) * rng.uniform(0.6, 1.6) for name in ("synth", "ntt_kernels", "prep_msm")},
+        )
+        for n, work in enumerate(works(50, CallWork("", 0, synth=6.0, b_g2_msm=0.9)))
+    ]
+    limits = Limits(
+        gpus=rng.choice((1, 2)),
+        workers_per_gpu=rng.choice((1, 2, 3)),
+        parallel_syntheses=rng.choice((4, 9)),
+        in_flight=rng.choice((9, 14)),
+        pool_order=rng.choice(("fifo", "shared")),
+        queue_order=rng.choice(("fifo", "partition")),
+        place_freed=("pickup", "returned", "finalised")[seed % 3],
+        barrier=rng.random() < 0.8,
+        fifo_mutex=rng.random() < 0.8,
+        copy_slowdown=rng.choice((0.0, 0.05)),
+        prep_slowdown=rng.choice((0.0, 0.05)),
+        workers_ready=(2.0,),
+    )
+    whole, brief = simulate(varied, limits, seed), outline(varied, limits, seed)
+    for name in ("index", "worker", *(field.name for field in fields(CallTimes) if field.type is float)):
+        expected = [getattr(call, name) for call in whole.calls]
+        assert [getattr(call, name) for call in brief.calls] == pytest.approx(expected, abs=1e-9), name
+    assert [s.queued for s in brief.syntheses] == pytest.approx([s.queued for s in whole.syntheses], abs=1e-9)
+    some = sorted(call.unlock for call in outline(varied, limits, seed, calls=20).calls if call.unlock == call.unlock)
+    assert some[:20] == pytest.approx(sorted(call.unlock for call in whole.calls)[:20], abs=1e-9)
 
 
 @pytest.mark.parametrize("name", [*PRESETS, *map(str, range(12))])

@@ -8,7 +8,7 @@ import numpy as np
 from gputrace.analysis.diagnosis import Bound
 from gputrace.analysis.pipeline.observe import Observed
 from gputrace.analysis.pipeline.services import Services
-from gputrace.simulate.schedule import CallRecord, Schedule
+from gputrace.simulate.schedule import CallTimes, Outline
 
 MUTEX, POOL, SYNTHESIS, PCIE, LOOP = "mutex", "cpp-pool", "synthesis", "pcie", "worker-loop"
 ARRIVALS = "arrivals"
@@ -29,12 +29,12 @@ IN_WORDS = {
 class Window:
     """Calls of a schedule, and the time from their first lock to their last unlock."""
 
-    calls: list[CallRecord]
+    calls: list[CallTimes]
     start: float
     end: float
 
     @classmethod
-    def of(cls, calls: list[CallRecord]) -> "Window":
+    def of(cls, calls: list[CallTimes]) -> "Window":
         """The window of these calls."""
         return cls(calls, min(call.lock for call in calls), max(call.unlock for call in calls))
 
@@ -44,7 +44,7 @@ class Window:
         return max(self.end - self.start, 1e-9)
 
 
-def busy_shares(schedule: Schedule, window: Window) -> dict[str, float]:
+def busy_shares(schedule: Outline, window: Window) -> dict[str, float]:
     """Share of the window in which each resource worked, 0..1; waiting for another resource is not work.
 
     The mutex works while it is held without waiting for prep_msm; a worker from pickup to return, less its waits.

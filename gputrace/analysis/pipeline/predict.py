@@ -22,6 +22,7 @@ import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from gputrace.analysis import student
 from gputrace.analysis.diagnosis import Effect, WhatIf
@@ -30,8 +31,8 @@ from gputrace.analysis.pipeline.replay import first_calls
 from gputrace.analysis.pipeline.run import Run
 from gputrace.analysis.pipeline.scenarios import UPPER_BOUND, Scenario, Setting
 from gputrace.analysis.pipeline.services import Services
-from gputrace.simulate.pipeline import simulate
-from gputrace.simulate.schedule import CallWork, Limits
+from gputrace.simulate.outline import outline
+from gputrace.simulate.schedule import CallTimes, CallWork, Limits, Outline
 
 LEVEL = 0.8
 _Z = statistics.NormalDist().inv_cdf(0.5 + LEVEL / 2)
@@ -46,9 +47,26 @@ _NOT_OURS = ("job", "partition", "attempt", "arrives", "parallel_syntheses", "in
 
 @dataclass(frozen=True)
 class _Outcome:
-    rate: float
-    held_s: float
-    shares: dict[str, float]
+    """What came of a setting: of the first calls of a replay, in order of their unlocks."""
+
+    replayed: Outline
+    calls: list[CallTimes]
+
+    @cached_property
+    def rate(self) -> float:
+        """Calls a second."""
+        span = self.calls[-1].unlock - self.calls[0].unlock
+        return (len(self.calls) - 1) / span if span > 0 else math.inf
+
+    @cached_property
+    def held_s(self) -> float:
+        """The median hold."""
+        return statistics.median(call.mutex_held for call in self.calls)
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Of each resource: how much of the time it worked."""
+        return busy_shares(self.replayed, Window.of(self.calls))
 
 
 def what_if(run: Run, scenarios: Sequence[Scenario], draws: int = 32, seed: int = 0) -> tuple[WhatIf, ...]:
@@ -137,12 +155,9 @@ def _continued(run: Run, works: list[CallWork], limits: Limits, stalled: Sequenc
 
 
 def _outcome(run: Run, setting: Setting) -> _Outcome:
-    schedule = simulate(setting.works, setting.limits, calls=len(run.seen.calls), in_detail=False)
-    calls = first_calls(schedule, len(run.seen.calls))
-    unlocks = [call.unlock for call in calls]
-    span = max(unlocks) - min(unlocks)
-    rate = (len(unlocks) - 1) / span if span > 0 else math.inf
-    return _Outcome(rate, statistics.median(call.mutex_held for call in calls), busy_shares(schedule, Window.of(calls)))
+    count = len(run.seen.calls)
+    replayed = outline(setting.works, setting.limits, calls=count)
+    return _Outcome(replayed, first_calls(replayed, count))
 
 
 def _resampled(run: Run, rng: random.Random) -> Setting:

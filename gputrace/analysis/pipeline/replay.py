@@ -6,8 +6,8 @@ import numpy.typing as npt
 from gputrace.analysis.diagnosis import Replay
 from gputrace.analysis.pipeline.observe import Observed
 from gputrace.analysis.pipeline.services import Services, services
-from gputrace.simulate.pipeline import simulate
-from gputrace.simulate.schedule import CallRecord, Schedule
+from gputrace.simulate.outline import outline
+from gputrace.simulate.schedule import CallTimes, Outline, Schedule
 
 Floats = npt.NDArray[np.float64]
 POOL_ORDERS = ("fifo", "shared")
@@ -15,12 +15,12 @@ POOL_ORDERS = ("fifo", "shared")
 MUTEX_WAIT_SHARE, BARRIER_WAIT_S, BARRIER_WAIT_SHARE, UNLOCK_SHARE = 0.1, 0.5, 0.2, 0.03
 
 
-def replay(own: Services, seed: int = 0) -> Schedule:
-    """The schedule that the model makes of these services."""
-    return simulate(*own.bare(), seed, in_detail=False)
+def replay(own: Services, seed: int = 0) -> Outline:
+    """The waits and holds that the model makes of these services."""
+    return outline(*own.bare(), seed)
 
 
-def error_of(seen: Observed, schedule: Schedule) -> Replay:
+def error_of(seen: Observed, schedule: Outline) -> Replay:
     """Compares as many first calls of a replay as were seen; unlocks by rank, whichever partition it was."""
     made = first_calls(schedule, len(seen.calls))
     unlocks = np.array([call.unlock - made[0].lock for call in made])
@@ -38,9 +38,9 @@ def error_of(seen: Observed, schedule: Schedule) -> Replay:
     )
 
 
-def first_calls(schedule: Schedule, count: int) -> list[CallRecord]:
+def first_calls(schedule: Outline | Schedule, count: int) -> list[CallTimes]:
     """The first calls to give the mutex back, in that order."""
-    done = [call for call in schedule.calls if call.unlock == call.unlock]
+    done: list[CallTimes] = [call for call in schedule.calls if call.unlock == call.unlock]
     return sorted(done, key=lambda call: call.unlock)[:count]
 
 
