@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -46,3 +47,14 @@ class Places:
             return np.full(len(wanted), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
         return np.where(self._sorted[at] == wanted, self._order[at], -1)
+
+    def counts(self, calls: pl.Series) -> Ints:
+        """How many of these calls are at each place."""
+        place = self.of(calls)
+        return np.bincount(place[place >= 0], minlength=len(self._sorted))
+
+    def sums(self, calls: pl.Series, values: pl.Series) -> Floats:
+        """The sum of the values of these calls at each place; null is 0."""
+        place = self.of(calls)
+        known = np.nan_to_num(values.cast(pl.Float64).to_numpy())
+        return np.bincount(place[place >= 0], known[place >= 0], len(self._sorted)).astype(np.float64)

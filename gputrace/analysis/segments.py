@@ -12,7 +12,6 @@ Segments of one GPU do not overlap and leave no hole between first lock and last
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis.spans import Ints, covers, merged
@@ -103,13 +102,8 @@ def call_modes(trace: Trace) -> pl.DataFrame:
     ntt, sync = (trace.named_phases.of(name) for name in ("ntt_kernels", "coset_intt_sync"))
     calls = pl.Series("call", np.unique(np.concatenate([ntt["call"].to_numpy(), sync["call"].to_numpy()])))
     places = Places(calls)
-
-    def summed_ms(phases: pl.DataFrame) -> npt.NDArray[np.float64]:
-        duration_ms = np.nan_to_num(phases["duration_ms"].cast(pl.Float64).to_numpy())
-        return np.asarray(np.bincount(places.of(phases["call"]), duration_ms, len(calls)))
-
-    ntt_ms = summed_ms(ntt)
-    in_sync = ntt_ms < COPY_IN_SYNC_SHARE * (ntt_ms + summed_ms(sync))
+    ntt_ms, sync_ms = (places.sums(phases["call"], phases["duration_ms"]) for phases in (ntt, sync))
+    in_sync = ntt_ms < COPY_IN_SYNC_SHARE * (ntt_ms + sync_ms)
     return pl.DataFrame({"call": calls, "mode": pl.Series(np.where(in_sync, "in-sync", "in-ntt"), dtype=pl.String)})
 
 

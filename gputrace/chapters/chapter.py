@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
@@ -18,7 +19,7 @@ from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
-from gputrace.rows import where, with_values
+from gputrace.rows import Places, where, with_values
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
 # Regimes are judged one by one, chapter by chapter: what is shorter in its chapter is not told apart.
@@ -168,11 +169,17 @@ def _begun_in(cut: Cut, own: Trace) -> pl.Expr:
 
 def _placed(own: Trace) -> int:
     """Marks that have a time of their own or tell a phase of a call that has one."""
-    timeless = pl.all_horizontal(pl.col("log_ns", "arrival_ns", "offset_ms").is_null())
-    timed = own.calls.filter(pl.any_horizontal(pl.col("start_ns", "lock_ns").is_not_null()))
-    told = own.phases.join(timed, on="call", how="semi").select("source", "line")
-    tied = own.marks.filter(timeless).select("source", "line").join(told, on=["source", "line"], how="semi")
-    return own.marks.filter(~timeless).height + tied.height
+    timeless = own.marks.select(pl.all_horizontal(pl.col("log_ns", "arrival_ns", "offset_ms").is_null())).to_series()
+    timed = own.calls.select(pl.any_horizontal(pl.col("start_ns", "lock_ns").is_not_null())).to_series()
+    told = where(own.phases, Places(own.calls["call"].filter(timed)).of(own.phases["call"]) >= 0)
+    tied = np.isin(_lines(where(own.marks[["source", "line"]], timeless)), _lines(told))
+    return len(timeless) - int(timeless.sum()) + int(tied.sum())
+
+
+def _lines(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """The line of the log of each row that names one, as one number."""
+    named = with_values(rows[["source", "line"]])
+    return np.asarray((named["source"].to_numpy().astype(np.int64) << 32) | named["line"].to_numpy())
 
 
 def _stretch(frame: pl.DataFrame) -> pl.Expr:
@@ -194,7 +201,7 @@ def _summed_states(states: pl.DataFrame) -> pl.DataFrame:
         pl.col("compute_s", "copy_only_s", "idle_s").sum(),
         *(rate.fill_nan(None).alias(name) for name, rate in zip(_RATES, rates, strict=True)),
     )
-    return summed.select(states.columns).sort("gpu", "start_ns")
+    return summed[states.columns].sort("gpu", "start_ns")
 
 
 _RATES = ("rx_bytes_per_s", "tx_bytes_per_s")

@@ -45,6 +45,13 @@ def test_places_of_calls() -> None:
     assert Places(pl.Series([], dtype=pl.UInt32)).of(pl.Series([5], dtype=pl.UInt32)).tolist() == [-1]
 
 
+def test_sums_by_place() -> None:
+    places = Places(pl.Series([7, 3, 5], dtype=pl.UInt32))
+    calls, values = pl.Series([3, 4, 3, 7], dtype=pl.UInt32), pl.Series([1, 2, 3, None])
+    assert places.sums(calls, values).tolist() == [0.0, 4.0, 0.0]
+    assert places.counts(calls).tolist() == [1, 2, 0]
+
+
 def test_phases_by_name_keep_their_order() -> None:
     phases = Trace().phases.clear(3).with_columns(pl.Series("name", ["b", "a", "b"]), pl.Series("line", [1, 2, 3]))
     named = Trace(phases=phases).named_phases
