@@ -32,6 +32,16 @@ def ordered(frame: pl.DataFrame, column: str) -> pl.DataFrame:
     return frame if frame[column].is_sorted() else frame.sort(column)
 
 
+def repeated(name: str, value: object, count: int, dtype: type[pl.DataType] | None = None) -> pl.Series:
+    """A column that has one value in all of `count` rows."""
+    return pl.Series(name, [value], dtype).new_from_index(0, count)
+
+
+def line_numbers(source: pl.Series, line: pl.Series) -> Ints:
+    """Lines of all inputs as one number each, in order within an input; neither column has a null."""
+    return np.asarray((source.to_numpy().astype(np.int64) << 32) | line.to_numpy().astype(np.int64))
+
+
 class Places:
     """Where calls are among some calls, by their numbers."""
 

@@ -16,7 +16,7 @@ import polars as pl
 
 from gputrace.analysis.spans import Ints, covers, merged
 from gputrace.analysis.thresholds import ALLOC_BURST_GAP_S, COPY_IN_SYNC_SHARE
-from gputrace.rows import Places, ordered, where, with_values
+from gputrace.rows import Places, ordered, repeated, where, with_values
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -150,7 +150,7 @@ def _split_heads(tiles: pl.DataFrame) -> pl.DataFrame:
     head, body = _tiles(streaming, start_ns, cut_ns), _tiles(streaming, cut_ns, end_ns)
     return pl.concat(
         [
-            part.hstack([pl.Series("part", [name]).new_from_index(0, part.height)])
+            part.hstack([repeated("part", name, part.height)])
             for part, name in ((where(tiles, ~streams), ""), (head, "head"), (body, ""))
         ]
     )
@@ -164,7 +164,7 @@ def _tiles(of: pl.DataFrame, start_ns: Ints, end_ns: Ints, name: str | None = No
             "start_ns": start_ns,
             "end_ns": end_ns,
             "call": of["call"],
-            "name": of["name"] if name is None else pl.Series([name]).new_from_index(0, of.height),
+            "name": of["name"] if name is None else repeated("name", name, of.height),
         },
         schema=SEGMENTS,
     )

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from gputrace import schema
@@ -19,7 +18,7 @@ from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
-from gputrace.rows import Places, where, with_values
+from gputrace.rows import Places, line_numbers, where, with_values
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
 # Regimes are judged one by one, chapter by chapter: what is shorter in its chapter is not told apart.
@@ -171,15 +170,10 @@ def _placed(own: Trace) -> int:
     """Marks that have a time of their own or tell a phase of a call that has one."""
     timeless = own.marks.select(pl.all_horizontal(pl.col("log_ns", "arrival_ns", "offset_ms").is_null())).to_series()
     timed = own.calls.select(pl.any_horizontal(pl.col("start_ns", "lock_ns").is_not_null())).to_series()
-    told = where(own.phases, Places(own.calls["call"].filter(timed)).of(own.phases["call"]) >= 0)
-    tied = np.isin(_lines(where(own.marks[["source", "line"]], timeless)), _lines(told))
-    return len(timeless) - int(timeless.sum()) + int(tied.sum())
-
-
-def _lines(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """The line of the log of each row that names one, as one number."""
-    named = with_values(rows[["source", "line"]])
-    return np.asarray((named["source"].to_numpy().astype(np.int64) << 32) | named["line"].to_numpy())
+    told = where(own.phases[["source", "line"]], Places(own.calls["call"].filter(timed)).of(own.phases["call"]) >= 0)
+    tied, told = with_values(where(own.marks[["source", "line"]], timeless)), with_values(told)
+    is_told = np.isin(line_numbers(tied["source"], tied["line"]), line_numbers(told["source"], told["line"]))
+    return len(timeless) - int(timeless.sum()) + int(is_told.sum())
 
 
 def _stretch(frame: pl.DataFrame) -> pl.Expr:

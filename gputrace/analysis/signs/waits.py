@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from gputrace.analysis.thresholds import MIN_CALLS
-from gputrace.rows import Places, ordered, where, with_values
+from gputrace.rows import Places, ordered, repeated, where, with_values
 from gputrace.trace import Trace
 
 COMPUTING, UNHELD = "computing", "not held"
@@ -60,7 +60,7 @@ def waits(trace: Trace, blame: pl.DataFrame, whole_process: bool = False) -> pl.
     whole_s = (pairs["high"] - pairs["low"]).to_numpy() / 1e9
     lost_s = np.bincount(rows["pair"].to_numpy(), wait_s, pairs.height)
     computing = pairs[["gpu", "waiter", "holder"]].hstack(
-        [_named(COMPUTING, pairs.height), pl.Series("wait_s", np.maximum(whole_s - lost_s, 0.0))]
+        [repeated("cause", COMPUTING, pairs.height), pl.Series("wait_s", np.maximum(whole_s - lost_s, 0.0))]
     )
     held_s = Places(waiting["call"]).sums(pairs["waiter"], pl.Series(whole_s))
     waited_s = (waiting["lock_ns"] - waiting["asked_ns"]).to_numpy() / 1e9
@@ -68,18 +68,14 @@ def waits(trace: Trace, blame: pl.DataFrame, whole_process: bool = False) -> pl.
         {
             "gpu": waiting["gpu"],
             "waiter": waiting["call"],
-            "holder": pl.Series([None], dtype=pl.UInt32).new_from_index(0, waiting.height),
-            "cause": _named(UNHELD, waiting.height),
+            "holder": repeated("holder", None, waiting.height, pl.UInt32),
+            "cause": repeated("cause", UNHELD, waiting.height),
             "wait_s": np.maximum(waited_s - held_s, 0.0),
         }
     )
     by_cause = charged.group_by("gpu", "waiter", "holder", "cause").agg(pl.col("wait_s").sum())
     every = pl.concat([by_cause, computing, unheld])
     return where(every, every["wait_s"] > 0).sort("waiter", "holder", "cause")
-
-
-def _named(cause: str, count: int) -> pl.Series:
-    return pl.Series("cause", [cause]).new_from_index(0, count)
 
 
 def _pairs(waiting: pl.DataFrame, trace: Trace, whole_process: bool) -> pl.DataFrame:
@@ -92,9 +88,8 @@ def _pairs(waiting: pl.DataFrame, trace: Trace, whole_process: bool) -> pl.DataF
         if holds.is_empty():
             continue
         # Holds follow one another; clock error may make them overlap by a little.
-        first = np.searchsorted(
-            np.maximum.accumulate(holds["unlock_ns"].to_numpy()), own["asked_ns"].to_numpy(), side="right"
-        )
+        unlocked_ns = np.maximum.accumulate(holds["unlock_ns"].to_numpy())
+        first = np.searchsorted(unlocked_ns, own["asked_ns"].to_numpy(), side="right")
         last = np.searchsorted(holds["lock_ns"].to_numpy(), own["lock_ns"].to_numpy(), side="left")
         count = np.maximum(0, last - first)
         row = np.repeat(np.arange(own.height), count)
