@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -31,6 +32,16 @@ def ordered(frame: pl.DataFrame, column: str) -> pl.DataFrame:
     return frame if frame[column].is_sorted() else frame.sort(column)
 
 
+def repeated(name: str, value: object, count: int, dtype: type[pl.DataType] | None = None) -> pl.Series:
+    """A column that has one value in all of `count` rows."""
+    return pl.Series(name, [value], dtype).new_from_index(0, count)
+
+
+def line_numbers(source: pl.Series, line: pl.Series) -> Ints:
+    """Lines of all inputs as one number each, in order within an input; neither column has a null."""
+    return np.asarray((source.to_numpy().astype(np.int64) << 32) | line.to_numpy().astype(np.int64))
+
+
 class Places:
     """Where calls are among some calls, by their numbers."""
 
@@ -46,3 +57,14 @@ class Places:
             return np.full(len(wanted), -1, dtype=np.int64)
         at = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)
         return np.where(self._sorted[at] == wanted, self._order[at], -1)
+
+    def counts(self, calls: pl.Series) -> Ints:
+        """How many of these calls are at each place."""
+        place = self.of(calls)
+        return np.bincount(place[place >= 0], minlength=len(self._sorted))
+
+    def sums(self, calls: pl.Series, values: pl.Series) -> Floats:
+        """The sum of the values of these calls at each place; null is 0."""
+        place = self.of(calls)
+        known = np.nan_to_num(values.cast(pl.Float64).to_numpy())
+        return np.bincount(place[place >= 0], known[place >= 0], len(self._sorted)).astype(np.float64)

@@ -10,6 +10,7 @@ from gputrace.analysis.pieces import Pieces
 from gputrace.analysis.segments import COMPUTE_PHASES, Windows
 from gputrace.analysis.thresholds import Thresholds
 from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD, samples_of
+from gputrace.rows import ordered, repeated, where
 from gputrace.trace import GpuInfo, Trace
 
 Floats = npt.NDArray[np.float64]
@@ -87,14 +88,18 @@ def gpu_views(trace: Trace, segments: pl.DataFrame, windows: Windows) -> list[Gp
     known = {info.gpu: info for info in trace.gpus}
     # Without a log there is nothing that the samples' clock could differ from.
     clocked = trace.clock.method != "none" or trace.marks.is_empty()
-    for (gpu,), own in windows.frame.group_by("gpu", maintain_order=True):
-        number = int(str(gpu))
-        tiles = segments.filter(pl.col("gpu") == number).sort("start_ns")
-        clipped = _clip(samples_of(trace.samples, number) if clocked else trace.samples.clear(), own)
+    usable = trace.samples if clocked else trace.samples.clear()
+    for number in np.unique(windows.frame["gpu"].to_numpy()).tolist():
+        own = where(windows.frame, windows.frame["gpu"] == number)
+        tiles = ordered(where(segments, segments["gpu"] == number), "start_ns")
+        clipped = usable if usable.is_empty() else _clip(samples_of(usable, number), own)
         sampled = clipped.height > 0
         if not sampled:
-            clipped = tiles.select("gpu", "start_ns", "end_ns").with_columns(
-                pl.lit(None, pl.Float64).alias(name) for name in ("rx_wire_bytes", "tx_wire_bytes", "sm_active")
+            clipped = tiles[["gpu", "start_ns", "end_ns"]].hstack(
+                [
+                    repeated(name, None, tiles.height, pl.Float64)
+                    for name in ("rx_wire_bytes", "tx_wire_bytes", "sm_active")
+                ]
             )
         views.append(_view(known.get(number, GpuInfo(number)), clipped, tiles, sampled))
     return views

@@ -17,6 +17,7 @@ from gputrace.analysis.segments import BETWEEN_HOLDS, COMPUTE_PHASES
 from gputrace.analysis.signs.signs import Signs
 from gputrace.analysis.thresholds import STALLED_FACTOR, Thresholds
 from gputrace.ingest.samples import WIRE_PER_PAYLOAD
+from gputrace.rows import Places, line_numbers, repeated, where, with_values
 from gputrace.schema import PHASE_NAMES
 from gputrace.trace import Trace
 
@@ -101,8 +102,8 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
         pl.col("rx_bytes_per_s").alias("rate"),
         (pl.col("seconds") > STALLED_FACTOR * usual).fill_null(True).alias("stalled"),
     )
-    known = trace.calls.select("call", "pinned", "warmup", "first_line", pl.col("source").alias("first_source")).join(
-        _allocating(trace), on="call", how="left"
+    known = trace.calls[["call", "pinned", "warmup", "first_line"]].hstack(
+        [trace.calls["source"].alias("first_source"), _allocating(trace)]
     )
     table = (
         segments.with_columns(_OF_PHASE)
@@ -113,10 +114,9 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
             pl.when(pl.col("line").is_null()).then("first_source").otherwise("source").alias("source"),
             pl.coalesce("line", "first_line").alias("line"),
         )
-        .with_row_index("segment")
-        .with_columns(pl.col("segment").cast(pl.Int64))
-        .drop("gpu", "of_phase")
     )
+    table = table[[name for name in table.columns if name not in ("gpu", "of_phase")]]
+    table = table.hstack([pl.Series("segment", np.arange(table.height))])
     first = _row_begins(view, signs)
     last = np.append(first[1:], len(lost_s))[: len(first)] - 1
     rows = pl.DataFrame(
@@ -127,13 +127,17 @@ def lost_pieces(view: GpuView, moved: Transfers, trace: Trace, signs: Signs) -> 
             "sample_end": view.samples["end_ns"].to_numpy()[pieces.sample[last]],
             "lost_s": np.add.reduceat(lost_s, first) if len(first) else lost_s,
         }
-    ).filter(pl.col("lost_s") > 0)
-    pieces_of = rows.join(table, on="segment", how="left", maintain_order="left").with_columns(
-        pl.lit(view.info.gpu).alias("gpu"),
-        pl.max_horizontal("start_ns", "sample_start").alias("start_ns"),
-        pl.min_horizontal("end_ns", "sample_end").alias("end_ns"),
     )
-    return pieces_of.with_columns(*_flags(pieces_of, trace, signs))
+    pieces_of = (
+        where(rows, rows["lost_s"] > 0)
+        .join(table, on="segment", how="left", maintain_order="left")
+        .with_columns(
+            pl.lit(view.info.gpu).alias("gpu"),
+            pl.max_horizontal("start_ns", "sample_start").alias("start_ns"),
+            pl.min_horizontal("end_ns", "sample_end").alias("end_ns"),
+        )
+    )
+    return pieces_of.hstack(_flags(pieces_of, signs))
 
 
 def _row_begins(view: GpuView, signs: Signs) -> npt.NDArray[np.int64]:
@@ -172,28 +176,34 @@ def thinned(goes_on: npt.NDArray[np.bool_], in_a_row: int) -> npt.NDArray[np.int
 
 def _lines(trace: Trace) -> pl.DataFrame:
     """of_phase, source, line: the log line that tells of a phase; of a wait for a call, the line of its lock."""
-    told = trace.phases.select("call", "name", "source", "line")
-    waits = told.filter(pl.col("name") == "pre_lock")
-    between = [waits.with_columns(pl.lit(name).alias("name")) for name in ("no_work", "pickup", "between_calls")]
+    told = trace.phases[["call", "name", "source", "line"]]
+    waits = trace.named_phases.of("pre_lock")[told.columns]
+    between = [
+        pl.DataFrame([waits["call"], repeated("name", name, waits.height), waits["source"], waits["line"]])
+        for name in ("no_work", "pickup", "between_calls")
+    ]
     lines = pl.concat([told, *between]).select(_OF_PHASE, "source", "line")
     return lines.group_by("of_phase").agg(pl.col("source", "line").first())
 
 
-def _allocating(trace: Trace) -> pl.DataFrame:
-    """call, allocates: whether the log has a d_a_cache line among the call's lines under the mutex."""
-    lines = trace.marks.filter(pl.col("event") == "d_a_allocated").select("source", "line")
-    calls = trace.calls.select("call", "source", "first_line", "last_line")
-    found = calls.join(lines, on="source").filter(pl.col("line").is_between("first_line", "last_line"))
-    return calls.select("call", pl.col("call").is_in(found["call"].implode()).alias("allocates"))
+def _allocating(trace: Trace) -> pl.Series:
+    """`allocates`: whether the log has a d_a_cache line among each call's lines under the mutex."""
+    told = with_values(where(trace.marks[["source", "line"]], trace.marks["event"] == "d_a_allocated"))
+    lines = np.sort(line_numbers(told["source"], told["line"]))
+    calls = with_values(trace.calls[["call", "source", "first_line", "last_line"]])
+    before = np.searchsorted(lines, line_numbers(calls["source"], calls["first_line"]), side="left")
+    up_to = np.searchsorted(lines, line_numbers(calls["source"], calls["last_line"]), side="right")
+    allocating = calls["call"].filter(pl.Series(up_to > before))
+    return pl.Series("allocates", Places(allocating).of(trace.calls["call"]) >= 0)
 
 
-def _flags(pieces: pl.DataFrame, trace: Trace, signs: Signs) -> list[pl.Series]:
+def _flags(pieces: pl.DataFrame, signs: Signs) -> list[pl.Series]:
     """What else is known of each piece.
 
     `pressed`: syntheses were short of memory in its middle. Of the whole run: `slow_log`: prints under the mutex are
     slow; `whole_call`: one mutex covers whole calls.
     """
-    middle = ((pieces["start_ns"] + pieces["end_ns"]) // 2).to_numpy()
+    middle = (pieces["start_ns"] + pieces["end_ns"]).to_numpy() // 2
 
     def everywhere(name: str, value: bool) -> pl.Series:
         return pl.Series(name, np.full(len(middle), value))
@@ -219,7 +229,7 @@ def charge(
     for condition, name in reversed(_rules(copy_floor, moved.line_floor(thresholds))):
         cause = pl.when(condition.fill_null(False)).then(pl.lit(name)).otherwise(cause)
     charged = (
-        lost.with_columns(pl.Series("copying", copying))
+        lost.hstack([pl.Series("copying", copying)])
         .select(
             "gpu",
             "start_ns",

@@ -46,7 +46,7 @@ def value_of(values: pl.Series, key: str) -> pl.Series:
     if values.is_empty():
         return pl.Series(values.name, [], pl.String)
     of_key = pl.element().filter(pl.element().struct.field("key") == key).struct.field("value")
-    return values.list.eval(of_key).list.first()
+    return values.to_frame("values").select(pl.col("values").list.eval(of_key).list.first()).to_series()
 
 
 def _inside(marks: pl.DataFrame, span: Span | None) -> pl.DataFrame:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from gputrace.analysis.spans import covers, merged
+from gputrace.analysis.spans import Ints, covers, merged
 from gputrace.analysis.thresholds import ALLOC_BURST_GAP_S, COPY_IN_SYNC_SHARE
-from gputrace.rows import where, with_values
+from gputrace.rows import Places, ordered, repeated, where, with_values
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -56,16 +56,17 @@ def timed_holds(trace: Trace) -> pl.DataFrame:
 
     A log without C++ lines shows no mutex: there, whatever lies between entry and return of any call counts as held.
     """
-    held = trace.calls.filter(pl.col("lock_ns").is_not_null() & pl.col("unlock_ns").is_not_null()).sort("lock_ns")
+    held = ordered(with_values(trace.calls, "lock_ns", "unlock_ns"), "lock_ns")
     if held.is_empty():
-        held = trace.calls.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).with_columns(
+        held = with_values(trace.calls, "start_ns", "end_ns").with_columns(
             pl.col("start_ns").alias("lock_ns"), pl.col("end_ns").alias("unlock_ns")
         )
-        held = held.sort("lock_ns")
+        held = ordered(held, "lock_ns")
     # Clock error may make holds overlap by a millisecond; the mutex says that they do not.
-    return held.with_columns(
+    held = held.with_columns(
         pl.max_horizontal("lock_ns", pl.col("unlock_ns").cum_max().shift(1).over("gpu")).alias("lock_ns")
-    ).filter(pl.col("unlock_ns") > pl.col("lock_ns"))
+    )
+    return where(held, held["unlock_ns"] > held["lock_ns"])
 
 
 def windows(trace: Trace) -> Windows:
@@ -98,16 +99,12 @@ def call_modes(trace: Trace) -> pl.DataFrame:
     `in-sync`: ntt_kernels takes next to nothing, so the DMA ran in coset_intt_sync (pinned memory). `in-ntt`: the
     copies blocked the host inside ntt_kernels (pageable memory).
     """
-    parts = (
-        trace.phases.filter(pl.col("name").is_in(["ntt_kernels", "coset_intt_sync"]))
-        .group_by("call")
-        .agg(
-            pl.col("duration_ms").filter(pl.col("name") == "ntt_kernels").sum().alias("ntt"),
-            pl.col("duration_ms").sum().alias("both"),
-        )
-    )
-    in_sync = pl.col("ntt") < COPY_IN_SYNC_SHARE * pl.col("both")
-    return parts.select("call", pl.when(in_sync).then(pl.lit("in-sync")).otherwise(pl.lit("in-ntt")).alias("mode"))
+    ntt, sync = (trace.named_phases.of(name) for name in ("ntt_kernels", "coset_intt_sync"))
+    calls = pl.Series("call", np.unique(np.concatenate([ntt["call"].to_numpy(), sync["call"].to_numpy()])))
+    places = Places(calls)
+    ntt_ms, sync_ms = (places.sums(phases["call"], phases["duration_ms"]) for phases in (ntt, sync))
+    in_sync = ntt_ms < COPY_IN_SYNC_SHARE * (ntt_ms + sync_ms)
+    return pl.DataFrame({"call": calls, "mode": pl.Series(np.where(in_sync, "in-sync", "in-ntt"), dtype=pl.String)})
 
 
 def alloc_bursts(trace: Trace) -> pl.DataFrame:
@@ -116,7 +113,8 @@ def alloc_bursts(trace: Trace) -> pl.DataFrame:
     The log prints an allocation when it is done and not how long it took: a burst begins one usual distance before
     its first line.
     """
-    at = trace.marks.filter(pl.col("event") == "pinned_alloc")["log_ns"].drop_nulls().sort().to_numpy()
+    stamps = trace.marks["log_ns"].filter(trace.marks["event"] == "pinned_alloc")
+    at = with_values(stamps.to_frame())["log_ns"].sort().to_numpy()
     if len(at) == 0:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "buffers": pl.UInt32})
     breaks = np.flatnonzero(np.diff(at) > ALLOC_BURST_GAP_S * 1e9) + 1
@@ -137,17 +135,40 @@ def build_segments(trace: Trace, bursts: pl.DataFrame) -> pl.DataFrame:
     """All segments of all GPUs, in order; columns as in the module's example."""
     calls = timed_holds(trace)
     tiles = _split_heads(pl.concat([_inside(trace, calls), _between(trace, calls)])).sort("gpu", "start_ns")
-    tiles = tiles.join(call_modes(trace), on="call", how="left").with_columns(pl.col("mode").fill_null("unknown"))
-    return tiles.with_columns(_overlaps(tiles, bursts).alias("bursting"))
+    modes = call_modes(trace)
+    place = Places(modes["call"]).of(tiles["call"])
+    known_or_not = pl.concat([modes["mode"], pl.Series(["unknown"])])
+    mode = known_or_not[np.where(place < 0, modes.height, place)]
+    return tiles.hstack([mode.alias("mode"), _overlaps(tiles, bursts)])
 
 
 def _split_heads(tiles: pl.DataFrame) -> pl.DataFrame:
-    whole = tiles.with_columns(pl.lit("").alias("part"))
-    streams = pl.col("name") == "msm_invoke"
-    cut = pl.min_horizontal("end_ns", pl.col("start_ns") + HEAD_MS * 1_000_000)
-    head = whole.filter(streams).with_columns(cut.alias("end_ns"), pl.lit("head").alias("part"))
-    body = whole.filter(streams).with_columns(cut.alias("start_ns")).filter(pl.col("end_ns") > pl.col("start_ns"))
-    return pl.concat([whole.filter(~streams), head, body])
+    streams = tiles["name"] == "msm_invoke"
+    streaming = where(tiles, streams)
+    start_ns, end_ns = streaming["start_ns"].to_numpy(), streaming["end_ns"].to_numpy()
+    cut_ns = np.minimum(end_ns, start_ns + HEAD_MS * 1_000_000)
+    head, body = _tiles(streaming, start_ns, cut_ns), _tiles(streaming, cut_ns, end_ns)
+    return pl.concat(
+        [
+            part.hstack([repeated("part", name, part.height)])
+            for part, name in ((where(tiles, ~streams), ""), (head, "head"), (body, ""))
+        ]
+    )
+
+
+def _tiles(of: pl.DataFrame, start_ns: Ints, end_ns: Ints, name: str | None = None) -> pl.DataFrame:
+    """Segments on the GPUs and of the calls of other rows, where any time passes, under their names or another."""
+    tiles = pl.DataFrame(
+        {
+            "gpu": of["gpu"],
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "call": of["call"],
+            "name": of["name"] if name is None else repeated("name", name, of.height),
+        },
+        schema=SEGMENTS,
+    )
+    return where(tiles, end_ns > start_ns)
 
 
 def _overlaps(tiles: pl.DataFrame, bursts: pl.DataFrame) -> pl.Series:
@@ -160,36 +181,31 @@ def _overlaps(tiles: pl.DataFrame, bursts: pl.DataFrame) -> pl.Series:
 
 
 def _inside(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
-    held = calls.select("call", "gpu", "lock_ns", "unlock_ns")
-    leaves = (
-        trace.phases.filter(pl.col("name").is_in(LEAVES_UNDER_MUTEX) & pl.col("start_ns").is_not_null())
-        .select("call", "name", "start_ns", "end_ns")
-        .join(held, on="call")
-        .sort("call", "start_ns", maintain_order=True)
-        .with_columns(
-            pl.max_horizontal("start_ns", "lock_ns", pl.col("end_ns").cum_max().shift(1).over("call")).alias(
-                "start_ns"
-            ),
-            pl.min_horizontal("end_ns", "unlock_ns").alias("end_ns"),
-        )
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
+    told = where(trace.phases[["call", "name", "start_ns", "end_ns"]], trace.phases["name"].is_in(LEAVES_UNDER_MUTEX))
+    told = with_values(told, "start_ns")
+    places = Places(calls["call"])
+    place = places.of(told["call"])
+    told, place = where(told, place >= 0), place[place >= 0]
+    order = np.lexsort((told["start_ns"].to_numpy(), place))
+    leaves = told[order].hstack(calls[["gpu", "lock_ns", "unlock_ns"]][place[order]].get_columns())
+    leaves = leaves.with_columns(
+        pl.max_horizontal("start_ns", "lock_ns", pl.col("end_ns").cum_max().shift(1).over("call")).alias("start_ns"),
+        pl.min_horizontal("end_ns", "unlock_ns").alias("end_ns"),
     )
-    before = leaves.with_columns(
-        pl.coalesce(pl.col("end_ns").shift(1).over("call"), "lock_ns").alias("from_ns")
-    ).select("gpu", pl.col("from_ns").alias("start_ns"), pl.col("start_ns").alias("end_ns"), "call")
-    after = (
-        held.join(leaves.group_by("call").agg(pl.col("end_ns").max()), on="call", how="left")
-        .with_columns(pl.coalesce("end_ns", "lock_ns").alias("start_ns"))
-        .select("gpu", "start_ns", pl.col("unlock_ns").alias("end_ns"), "call")
-    )
-    rest = pl.concat([before, after]).filter(pl.col("end_ns") > pl.col("start_ns"))
+    leaves = where(leaves, leaves["end_ns"] > leaves["start_ns"])
+    call, start_ns, end_ns = (leaves[name].to_numpy() for name in ("call", "start_ns", "end_ns"))
+    lock_ns, unlock_ns = calls["lock_ns"].to_numpy(), calls["unlock_ns"].to_numpy()
+    is_first = np.append(True, call[1:] != call[:-1])[: len(call)]
+    left_ns = np.where(is_first, leaves["lock_ns"].to_numpy(), np.append(0, end_ns[:-1])[: len(call)])
+    last_ns = lock_ns.copy()
+    np.maximum.at(last_ns, places.of(leaves["call"]), end_ns)
+    # Without C++ lines nothing says when the mutex was held.
+    unexplained = "mutex_held" if leaves.height else "in_call"
     return pl.concat(
         [
-            leaves.select(list(SEGMENTS)),
-            # Without C++ lines nothing says when the mutex was held.
-            rest.with_columns(pl.lit("mutex_held" if leaves.height else "in_call").alias("name")).select(
-                list(SEGMENTS)
-            ),
+            leaves[list(SEGMENTS)],
+            _tiles(leaves, left_ns, start_ns, unexplained),
+            _tiles(calls, last_ns, unlock_ns, unexplained),
         ]
     )
 
@@ -199,24 +215,15 @@ def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     given_back_ns = pl.col("unlock_ns").shift(1).over("gpu", "restart")
     if trace.goes_on_from_ns:
         given_back_ns = pl.coalesce(given_back_ns, _goes_on_from(trace))
-    gaps = (
-        calls.select(
-            "gpu",
-            given_back_ns.alias("start_ns"),
-            pl.col("lock_ns").alias("end_ns"),
-            "call",
-            "restart",
-            pl.col("start_ns").alias("entry_ns"),
-        )
-        .drop_nulls("start_ns")
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
-    )
+    gaps = calls.select("gpu", given_back_ns.alias("start_ns"), pl.col("lock_ns").alias("end_ns"), "call")
+    gaps = where(gaps, gaps["end_ns"] > gaps["start_ns"])
     if gaps.is_empty():
         return pl.DataFrame(schema=SEGMENTS)
     queued = merged(trace.syntheses["queued_ns"], trace.syntheses["picked_up_ns"])
     knows_queue = trace.syntheses["queued_ns"].count() > 0 and trace.syntheses["picked_up_ns"].count() > 0
     parts = []
-    for (gpu,), own in gaps.group_by("gpu", maintain_order=True):
+    for gpu in gaps["gpu"].unique():
+        own = where(gaps, gaps["gpu"] == gpu)
         of_gpu = where(trace.calls, trace.calls["gpu"] == gpu)
         released = with_values(of_gpu, "release_abc_ms")
         releasing = merged(released["unlock_ns"], released["end_ns"])

@@ -18,7 +18,7 @@ from gputrace.analysis.thresholds import REGIME_LEAST_SHARE
 from gputrace.chapters.cut import Cut
 from gputrace.chapters.phases import PhaseSpread, phase_spreads
 from gputrace.chapters.spread import Spread
-from gputrace.rows import where, with_values
+from gputrace.rows import Places, line_numbers, where, with_values
 from gputrace.trace import Clock, GpuInfo, Quality, Trace
 
 # Regimes are judged one by one, chapter by chapter: what is shorter in its chapter is not told apart.
@@ -168,11 +168,12 @@ def _begun_in(cut: Cut, own: Trace) -> pl.Expr:
 
 def _placed(own: Trace) -> int:
     """Marks that have a time of their own or tell a phase of a call that has one."""
-    timeless = pl.all_horizontal(pl.col("log_ns", "arrival_ns", "offset_ms").is_null())
-    timed = own.calls.filter(pl.any_horizontal(pl.col("start_ns", "lock_ns").is_not_null()))
-    told = own.phases.join(timed, on="call", how="semi").select("source", "line")
-    tied = own.marks.filter(timeless).select("source", "line").join(told, on=["source", "line"], how="semi")
-    return own.marks.filter(~timeless).height + tied.height
+    timeless = own.marks.select(pl.all_horizontal(pl.col("log_ns", "arrival_ns", "offset_ms").is_null())).to_series()
+    timed = own.calls.select(pl.any_horizontal(pl.col("start_ns", "lock_ns").is_not_null())).to_series()
+    told = where(own.phases[["source", "line"]], Places(own.calls["call"].filter(timed)).of(own.phases["call"]) >= 0)
+    tied, told = with_values(where(own.marks[["source", "line"]], timeless)), with_values(told)
+    is_told = np.isin(line_numbers(tied["source"], tied["line"]), line_numbers(told["source"], told["line"]))
+    return len(timeless) - int(timeless.sum()) + int(is_told.sum())
 
 
 def _stretch(frame: pl.DataFrame) -> pl.Expr:
@@ -194,7 +195,7 @@ def _summed_states(states: pl.DataFrame) -> pl.DataFrame:
         pl.col("compute_s", "copy_only_s", "idle_s").sum(),
         *(rate.fill_nan(None).alias(name) for name, rate in zip(_RATES, rates, strict=True)),
     )
-    return summed.select(states.columns).sort("gpu", "start_ns")
+    return summed[states.columns].sort("gpu", "start_ns")
 
 
 _RATES = ("rx_bytes_per_s", "tx_bytes_per_s")

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from gputrace.rows import Places, ordered, where, with_values
+from gputrace.rows import Places, line_numbers, ordered, where, with_values
 from gputrace.trace import Trace
 
 FRAME = pl.DataFrame(
@@ -43,6 +43,19 @@ def test_places_of_calls() -> None:
     places = Places(pl.Series([7, 3, 5], dtype=pl.UInt32))
     assert places.of(pl.Series([5, 4, 7, 9, 3], dtype=pl.UInt32)).tolist() == [2, -1, 0, -1, 1]
     assert Places(pl.Series([], dtype=pl.UInt32)).of(pl.Series([5], dtype=pl.UInt32)).tolist() == [-1]
+
+
+def test_lines_of_several_inputs_are_told_apart() -> None:
+    numbers = line_numbers(pl.Series([0, 1, 1], dtype=pl.UInt16), pl.Series([7, 7, 9], dtype=pl.UInt32))
+    assert len(set(numbers.tolist())) == 3
+    assert numbers[2] - numbers[1] == 2
+
+
+def test_sums_by_place() -> None:
+    places = Places(pl.Series([7, 3, 5], dtype=pl.UInt32))
+    calls, values = pl.Series([3, 4, 3, 7], dtype=pl.UInt32), pl.Series([1, 2, 3, None])
+    assert places.sums(calls, values).tolist() == [0.0, 4.0, 0.0]
+    assert places.counts(calls).tolist() == [1, 2, 0]
 
 
 def test_phases_by_name_keep_their_order() -> None:

@@ -19,6 +19,7 @@ from gputrace.analysis.phases import concurrent
 from gputrace.analysis.regimes.change_points import Change, Floats, alternates, change_points, changes, scaled
 from gputrace.analysis.segments import timed_holds
 from gputrace.analysis.thresholds import MIN_CALLS, REGIME_LEAST_SHARE
+from gputrace.rows import Places, where
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -49,7 +50,7 @@ class Quantities:
 
     def values(self, names: tuple[str, ...]) -> Floats:
         """The named columns as an array, calls by quantities."""
-        return self.frame.select(names).to_numpy().astype(np.float64)
+        return self.frame[list(names)].to_numpy().astype(np.float64)
 
     @cached_property
     def cycles(self) -> Floats:
@@ -69,21 +70,17 @@ class Quantities:
 
 def quantities(trace: Trace, bursts: pl.DataFrame) -> Quantities:
     """The vectors that are searched for changes. What a call lacks is taken from the calls beside it."""
-    holds = timed_holds(trace).sort("restart", "lock_ns")
-    durations = (
-        trace.phases.filter(pl.col("name").is_in([*LEAVES_UNDER_MUTEX, *_BESIDE]))
-        .with_columns(pl.col("name").cast(pl.String))
-        .group_by("call", "name")
-        .agg(pl.col("duration_ms").sum().cast(pl.Float64))
-    )
-    names = durations["name"].unique().to_list()
-    leaves = tuple(name for name in LEAVES_UNDER_MUTEX if name in names)
-    beside = tuple(name for name in _BESIDE if name in names)
-    wide = durations.pivot("name", index="call", values="duration_ms") if names else durations.select("call").unique()
+    holds = timed_holds(trace)
+    if not (holds["restart"].is_sorted() and holds["lock_ns"].is_sorted()):
+        holds = holds.sort("restart", "lock_ns")
+    places = Places(holds["call"])
+    leaves = tuple(name for name in LEAVES_UNDER_MUTEX if trace.named_phases.of(name).height)
+    beside = tuple(name for name in _BESIDE if trace.named_phases.of(name).height)
+    durations = [_durations_ms(trace.named_phases.of(name), places).alias(name) for name in (*leaves, *beside)]
     next_lock = pl.col("lock_ns").shift(-1).over("gpu", "restart")
     frame = (
-        holds.select("call", "gpu", "restart", "lock_ns", "unlock_ns")
-        .join(wide, on="call", how="left", maintain_order="left")
+        holds[["call", "gpu", "restart", "lock_ns", "unlock_ns"]]
+        .hstack(durations)
         .with_columns(
             ((pl.col("unlock_ns") - pl.col("lock_ns")) / 1e6).alias(_HELD),
             ((next_lock - pl.col("unlock_ns")) / 1e6).alias(_BETWEEN),
@@ -94,13 +91,20 @@ def quantities(trace: Trace, bursts: pl.DataFrame) -> Quantities:
     share = concurrent(bursts, start, end) if bursts.height and frame.height else np.zeros(frame.height)
     usual_ms = float(frame[_HELD].median() or 0.0)  # type: ignore[arg-type]
     # A call that meets allocations differs from one that does not, whatever its phases say.
-    frame = frame.with_columns(pl.Series(_ALLOCATING, share * usual_ms))
+    frame = frame.hstack([pl.Series(_ALLOCATING, share * usual_ms)])
     on_gpu = (*leaves, _HELD, _BETWEEN, _CYCLE)
     filled = [
         pl.col(name).fill_null(strategy="forward").fill_null(strategy="backward").over("restart").fill_null(0.0)
         for name in (*on_gpu, *beside)
+        if frame[name].null_count()
     ]
     return Quantities(frame.with_columns(filled), on_gpu, (*beside, _ALLOCATING))
+
+
+def _durations_ms(phases: pl.DataFrame, places: Places) -> pl.Series:
+    """How long phases took at each place, those of several circuits added up; null where there is none."""
+    known = places.counts(phases["call"]) > 0
+    return pl.Series(np.where(known, places.sums(phases["call"], phases["duration_ms"]), np.nan), nan_to_null=True)
 
 
 def find_stretches(trace: Trace, bursts: pl.DataFrame, least_share: float = REGIME_LEAST_SHARE) -> list[Stretch]:
@@ -112,11 +116,13 @@ def find_stretches(trace: Trace, bursts: pl.DataFrame, least_share: float = REGI
     if known.frame.is_empty():
         return []
     found: list[Stretch] = []
-    least_s = least_share * sum(_seconds(own) for _, own in known.frame.group_by("restart"))
+    restarts = known.frame["restart"]
+    runs = {run: where(known.frame, restarts == run) for run in np.unique(restarts.to_numpy()).tolist()}
+    least_s = least_share * sum(map(_seconds, runs.values()))
     first = 0
-    for (restart,), own in known.frame.group_by("restart", maintain_order=True):
+    for restart, own in runs.items():
         part = Quantities(own, known.on_gpu, known.beside)
-        begun = "start of the run" if not found else f"the prover was started again (run {int(str(restart)) + 1})"
+        begun = "start of the run" if not found else f"the prover was started again (run {restart + 1})"
         found += _of_restart(part, first, begun, least_s, trace)
         first += own.height
     if found and trace.goes_on_from_ns:
@@ -213,7 +219,8 @@ def _what_changed(known: Quantities, at: tuple[int, int, int], least_s: float) -
 
 def _takes_turns(calls: pl.DataFrame) -> bool:
     """Whether holds take turns on at least half of the GPUs."""
-    told = [alternates(own[_HELD].to_numpy()) for _, own in calls.group_by("gpu", maintain_order=True)]
+    gpu, held_ms = calls["gpu"].to_numpy(), calls[_HELD].to_numpy()
+    told = [alternates(held_ms[gpu == number]) for number in np.unique(gpu)]
     return sum(told) >= max(1.0, len(told) / 2)
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis.phases import concurrent
+from gputrace.rows import ordered, where, with_values
 from gputrace.trace import Trace
 
 Floats = npt.NDArray[np.float64]
@@ -175,19 +176,11 @@ def contention(trace: Trace, instances: pl.DataFrame, copy_floor: float) -> Cont
 
     Calls beside pinned allocations are left out.
     """
+    slow = (instances["name"] == "ntt_kernels") & (instances["mode"] == "in-ntt") & ~instances["bursting"]
+    copies = where(instances, slow & (instances["rx_bytes_per_s"] > copy_floor))
+    ntt = with_values(trace.named_phases.of("ntt_kernels"), "start_ns") if copies.height else trace.phases.clear()
     copies = (
-        instances.filter(
-            (pl.col("name") == "ntt_kernels")
-            & (pl.col("mode") == "in-ntt")
-            & ~pl.col("bursting")
-            & (pl.col("rx_bytes_per_s") > copy_floor)
-        )
-        .join(
-            trace.phases.filter((pl.col("name") == "ntt_kernels") & pl.col("start_ns").is_not_null())
-            .group_by("call")
-            .agg(pl.col("start_ns").min(), pl.col("end_ns").max()),
-            on="call",
-        )
+        copies.join(ntt.group_by("call").agg(pl.col("start_ns").min(), pl.col("end_ns").max()), on="call")
         .join(trace.calls.filter(~pl.col("warmup") & ~pl.col("pinned").fill_null(False)).select("call"), on="call")
         .sort("start_ns")
     )
@@ -195,7 +188,7 @@ def contention(trace: Trace, instances: pl.DataFrame, copy_floor: float) -> Cont
     relations = _against_loads(trace, copies["start_ns"].to_numpy(), copies["end_ns"].to_numpy(), rate)
     preparation = {}
     for name in ("prep_msm", "b_g2_msm"):
-        own = trace.phases.filter((pl.col("name") == name) & pl.col("start_ns").is_not_null()).sort("start_ns")
+        own = ordered(with_values(trace.named_phases.of(name), "start_ns"), "start_ns")
         found = _against_loads(
             trace,
             own["start_ns"].to_numpy(),
@@ -237,7 +230,7 @@ def _loads(trace: Trace, start_ns: npt.NDArray[np.int64], end_ns: npt.NDArray[np
     if trace.clock.method == "none":
         return loads
     for name, column in (("host CPU", "cpu_share"), ("page faults", "page_faults_per_s")):
-        rows = trace.host.filter(pl.col(column).is_not_null()).sort("start_ns")
+        rows = ordered(with_values(trace.host, column), "start_ns")
         if rows.height:
             knots = rows["end_ns"].to_numpy().astype(np.float64)
             lengths = ((rows["end_ns"] - rows["start_ns"]) * rows[column]).to_numpy()

@@ -12,10 +12,13 @@ import numpy.typing as npt
 import polars as pl
 
 from gputrace.analysis.evidence import Cited, cited
+from gputrace.analysis.records import value_of
+from gputrace.rows import ordered, where, with_values
 from gputrace.trace import Trace
 
-_AT = ("log_ns", "source", "line")
+_AT = ["log_ns", "source", "line"]
 EVICTIONS = ("evicted", "srs_evicted", "pce_evicted", "pinned_freed")
+_TELLING = ("budget_wait", "budget_acquired", "srs_loaded", "engine_start", *EVICTIONS)
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,13 @@ class MemoryPressure:
 
 def memory_pressure(trace: Trace) -> MemoryPressure:
     """The pressure that a trace's log tells of; `told` is whether it has any budget line at all (level debug)."""
-    marks = trace.marks.filter(pl.col("log_ns").is_not_null())
-    waits = marks.filter(pl.col("event") == "budget_wait")
-    evictions = marks.filter(pl.col("event").is_in(EVICTIONS))
+    marks = where(trace.marks, trace.marks["event"].is_in(_TELLING))
+    marks = with_values(marks, "log_ns")
+    waits = where(marks, marks["event"] == "budget_wait")
+    evictions = where(marks, marks["event"].is_in(EVICTIONS))
     reloads = _reloads(marks)
-    cause = pl.concat([waits.select(_AT), evictions.select(_AT), reloads]).sort("log_ns")
-    told = bool(marks["event"].is_in(["budget_wait", "budget_acquired"]).any())
+    cause = pl.concat([waits[_AT], evictions[_AT], reloads]).sort("log_ns")
+    told = bool(waits.height or (marks["event"] == "budget_acquired").any())
     return MemoryPressure(
         _spans(cause["log_ns"].to_numpy(), trace.syntheses),
         waits.height,
@@ -63,27 +67,24 @@ def memory_pressure(trace: Trace) -> MemoryPressure:
 
 def _reloads(marks: pl.DataFrame) -> pl.DataFrame:
     """log_ns (of the load's begin), source and line of loads of an SRS that was loaded before, since the last start."""
-    engine = marks.with_columns((pl.col("event") == "engine_start").cum_sum().alias("run"))
-    loads = engine.filter(pl.col("event") == "srs_loaded").with_columns(
-        _value("circuit_id").alias("circuit"), _value("elapsed_ms").cast(pl.Float64, strict=False).alias("ms")
+    is_load = marks["event"] == "srs_loaded"
+    loads = where(marks, is_load)
+    if loads.height < 2:
+        return marks[_AT].clear()
+    run = np.cumsum((marks["event"] == "engine_start").to_numpy())[is_load.to_numpy()]
+    circuit, ms = value_of(loads["values"], "circuit_id"), value_of(loads["values"], "elapsed_ms")
+    loads = loads.with_columns(
+        pl.Series("run", run), circuit.alias("circuit"), ms.cast(pl.Float64, strict=False).alias("ms")
     )
     again = loads.with_columns(pl.int_range(pl.len()).over("run", "circuit").alias("nth")).filter(pl.col("nth") > 0)
     return again.select((pl.col("log_ns") - (pl.col("ms").fill_null(0.0) * 1e6).cast(pl.Int64)), "source", "line")
 
 
-def _value(key: str) -> pl.Expr:
-    return (
-        pl.col("values")
-        .list.eval(pl.element().filter(pl.element().struct.field("key") == key).struct.field("value"))
-        .list.first()
-    )
-
-
 def _spans(begins_ns: npt.NDArray[np.int64], syntheses: pl.DataFrame) -> pl.DataFrame:
     """Each begin to the end of the first synthesis that starts after it (of the last, where none does), merged."""
-    timed = syntheses.filter(pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()).sort("start_ns")
     schema = {"start_ns": pl.Int64, "end_ns": pl.Int64}
-    if timed.is_empty() or not len(begins_ns):
+    timed = ordered(with_values(syntheses, "start_ns", "end_ns"), "start_ns") if len(begins_ns) else syntheses.clear()
+    if timed.is_empty():
         return pl.DataFrame(schema=schema)
     starts, ends = timed["start_ns"].to_numpy(), timed["end_ns"].to_numpy()
     after = np.searchsorted(starts, begins_ns, side="right")

@@ -13,6 +13,7 @@ three grow, in proportion to their prints; nothing else does.
 
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from gputrace.analysis.thresholds import (
@@ -22,6 +23,7 @@ from gputrace.analysis.thresholds import (
     PRINT_STALLS,
     SLOW_PRINT_MS,
 )
+from gputrace.rows import Floats, Ints, Places, where, with_values
 from gputrace.trace import Trace
 
 PLACES = ("ntt", "gpu", "hold")
@@ -64,7 +66,7 @@ def print_costs(trace: Trace, bursts: pl.DataFrame) -> PrintCost:
     table = _differences(trace, bursts)
     per_print, stalls, total_ms = {}, {}, 0.0
     for place in PLACES:
-        own = table.filter(pl.col(f"{place}_prints") > 0).select(place, f"{place}_prints").drop_nulls()
+        own = with_values(where(table[[place, f"{place}_prints"]], table[f"{place}_prints"] > 0))
         if own.is_empty():
             continue
         per_print[place] = max(0.0, float(own[place].sum()) / float(own[f"{place}_prints"].sum()))
@@ -75,38 +77,34 @@ def print_costs(trace: Trace, bursts: pl.DataFrame) -> PrintCost:
 
 def _differences(trace: Trace, bursts: pl.DataFrame) -> pl.DataFrame:
     """call and, per place, the difference in ms (null where a line is missing) and the number of prints in it."""
-    calls = trace.calls.filter(pl.col("complete") & ~pl.col("warmup"))
+    calls = where(trace.calls, trace.calls["complete"] & ~trace.calls["warmup"])
     for start_ns, end_ns in bursts.select("start_ns", "end_ns").iter_rows():
         beside = (pl.col("lock_ns") < end_ns) & (pl.col("unlock_ns") > start_ns)
         calls = calls.filter(~beside.fill_null(False))
 
-    def of(names: tuple[str, ...]) -> pl.Expr:
-        return pl.col("duration_ms").filter(pl.col("name").is_in(names)).sum()
+    calls = where(calls, np.isin(calls["call"].to_numpy(), trace.phases["call"].to_numpy()))
+    places, phases = Places(calls["call"]), trace.named_phases
 
-    def number(names: tuple[str, ...]) -> pl.Expr:
-        return pl.col("name").is_in(names).sum().cast(pl.Int64)
+    def total_ms(names: tuple[str, ...]) -> Floats:
+        """Of each call the sum of these phases."""
+        own = phases.any_of(names)
+        return places.sums(own["call"], own["duration_ms"])
 
-    parts = trace.phases.group_by("call").agg(
-        of(_NTT).alias("ntt_parts"),
-        number(("ntt_kernels",)).alias("ntt_prints"),
-        of(_GPU).alias("gpu_parts"),
-        number(_PRINTED_IN_GPU).alias("gpu_prints"),
-        number(("tail_msm",)).alias("tails"),
-        number(("mutex_held",)).alias("holds"),
+    def number(names: tuple[str, ...]) -> Ints:
+        return places.counts(phases.any_of(names)["call"])
+
+    # NaN where a line is missing.
+    ntt_msm_h, gpu_total, held = (
+        calls[name].cast(pl.Float64).to_numpy() for name in ("ntt_msm_h_ms", "gpu_total_ms", "mutex_held_ms")
     )
-    ntt_known = (pl.col("ntt_prints") > 0) & pl.col("ntt_msm_h_ms").is_not_null()
-    gpu_known = (pl.col("tails") > 0) & pl.col("gpu_total_ms").is_not_null() & pl.col("ntt_msm_h_ms").is_not_null()
+    ntt_prints, tails, holds = number(("ntt_kernels",)), number(("tail_msm",)), number(("mutex_held",))
     # Without a barrier line the wait for prep_msm hides in this difference.
-    barrier = trace.phases.filter(pl.col("name") == "barrier_wait").height > 0
-    hold_known = (pl.col("holds") > 0) & pl.col("gpu_total_ms").is_not_null() & pl.col("mutex_held_ms").is_not_null()
-    return calls.join(parts, on="call").select(
-        "call",
-        pl.when(ntt_known).then(pl.col("ntt_msm_h_ms") - pl.col("ntt_parts")).alias("ntt"),
-        "ntt_prints",
-        pl.when(gpu_known & barrier)
-        .then(pl.col("gpu_total_ms") - pl.col("ntt_msm_h_ms") - pl.col("gpu_parts"))
-        .alias("gpu"),
-        "gpu_prints",
-        pl.when(hold_known).then(pl.col("mutex_held_ms") - pl.col("gpu_total_ms")).alias("hold"),
-        (pl.col("holds") * _PRINTS_IN_HOLD).alias("hold_prints"),
-    )
+    barrier = phases.of("barrier_wait").height > 0
+    differences = {
+        "ntt": np.where(ntt_prints > 0, ntt_msm_h - total_ms(_NTT), np.nan),
+        "gpu": np.where((tails > 0) & barrier, gpu_total - ntt_msm_h - total_ms(_GPU), np.nan),
+        "hold": np.where(holds > 0, held - gpu_total, np.nan),
+    }
+    prints = {"ntt": ntt_prints, "gpu": number(_PRINTED_IN_GPU), "hold": holds * _PRINTS_IN_HOLD}
+    columns = [pl.Series(place, values, nan_to_null=True) for place, values in differences.items()]
+    return calls[["call"]].hstack([*columns, *(pl.Series(f"{place}_prints", n) for place, n in prints.items())])

@@ -16,7 +16,7 @@ from gputrace.analysis.diagnosis import Handovers, Interleaving, OffGpuWork, Wai
 from gputrace.analysis.segments import timed_holds
 from gputrace.analysis.spans import Ints, Spans, covered_ns, crossings, merged
 from gputrace.analysis.workers.shortest import Share, shortest_times
-from gputrace.rows import Bools, Places, ordered, where, with_values
+from gputrace.rows import Places, ordered, where, with_values
 from gputrace.schema import LEAVES_UNDER_MUTEX
 from gputrace.trace import Trace
 
@@ -363,18 +363,11 @@ def _shares(trace: Trace, gpu: _Gpu, between: Mapping[str, pl.DataFrame]) -> lis
 
 def _late_prep_s(trace: Trace, gpu: _Gpu, setup: pl.DataFrame) -> Floats:
     """By how much the preparation of each call and what follows it exceed its setup and hold, seconds; 0 where not."""
-
-    def summed(rows: pl.DataFrame, values: pl.Series) -> tuple[Floats, Bools]:
-        """Of each call the sum of its rows' values, and whether it has any."""
-        place = gpu.places.of(rows["call"])
-        own, amount = place[place >= 0], np.nan_to_num(values.cast(pl.Float64).to_numpy()[place >= 0])
-        count = gpu.calls.height
-        return np.bincount(own, amount, count).astype(np.float64), np.bincount(own, minlength=count) > 0
-
     follow = trace.named_phases.any_of(["split_vectors", "prep_msm", "batch_add", "tail_msm"])
     held = where(gpu.in_holds, gpu.in_holds["name"] != "barrier_wait")
-    prepared_ms, is_prepared = summed(follow, follow["duration_ms"])
-    held_ns, is_held = summed(held, held["end_ns"] - held["start_ns"])
-    setup_ns, _ = summed(setup, setup["end_ns"] - setup["start_ns"])
+    prepared_ms = gpu.places.sums(follow["call"], follow["duration_ms"])
+    held_ns = gpu.places.sums(held["call"], held["end_ns"] - held["start_ns"])
+    setup_ns = gpu.places.sums(setup["call"], setup["end_ns"] - setup["start_ns"])
+    is_told = (gpu.places.counts(follow["call"]) > 0) & (gpu.places.counts(held["call"]) > 0)
     late_s = np.maximum(prepared_ms / 1e3 - setup_ns / 1e9 - held_ns / 1e9, 0.0)
-    return np.where(is_prepared & is_held, late_s, 0.0)
+    return np.where(is_told, late_s, 0.0)
