@@ -97,11 +97,11 @@ def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, 
     inside = _within(stretches, charged)
     inside = inside.hstack([(inside["copy_only_s"] + inside["idle_s"]).alias("lost_s")])
     parts: dict[int, dict[str, float]] = {}
-    for gap, cause, seconds in _most_first(inside, "cause").iter_rows():
+    for gap, cause, seconds in _most_first(inside, "cause").rows():
         parts.setdefault(gap, {})[cause] = seconds
     main = {gap: next(iter(causes_of)) for gap, causes_of in parts.items()}
     where_most: dict[int, tuple[str | None, int | None]] = {}
-    for gap, cause, phase, call, _ in _most_first(inside, "cause", "phase", "call").iter_rows():
+    for gap, cause, phase, call, _ in _most_first(inside, "cause", "phase", "call").rows():
         if cause == main[gap]:
             where_most.setdefault(gap, (phase, call))
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -117,7 +117,7 @@ def _describe(gpu: int, stretches: list[tuple[int, int]], states: pl.DataFrame, 
         )
     )
     found = []
-    for gap, copy_s, idle_s, rate, is_known in sums.sort("gap").iter_rows():
+    for gap, copy_s, idle_s, rate, is_known in sums.sort("gap").rows():
         start_ns, end_ns = stretches[gap]
         phase, call = where_most.get(gap, (None, None))
         found.append(

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gputrace.analysis.spans import in_order
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -32,7 +34,7 @@ class Pieces:
         s0, s1 = samples["start_ns"].to_numpy(), samples["end_ns"].to_numpy()
         g0, g1 = segments["start_ns"].to_numpy(), segments["end_ns"].to_numpy()
         s1 = np.minimum(s1, np.append(s0[1:], s1[-1:]))
-        edges = np.unique(np.concatenate([g0, g1]))
+        edges = in_order(g0, g1)
         # Every edge inside of a sample divides it; the pieces are then in order of time.
         holder = np.searchsorted(s0, edges, side="left") - 1
         divides = (holder >= 0) & (edges < s1[np.maximum(holder, 0)]) if len(s0) else np.zeros(len(edges), dtype=bool)

@@ -8,21 +8,22 @@ import polars as pl
 from gputrace.rows import where, with_values
 
 Span = tuple[int, int]
+_KEPT = ["source", "line", "log_ns", "arrival_ns", "job", "partition", "values"]
 
 
 class Records:
     """Marks by event."""
 
     def __init__(self, marks: pl.DataFrame) -> None:
-        self._marks = marks
+        self._marks, self._events = marks[_KEPT], marks["event"]
         self._of_event: dict[str, pl.DataFrame] = {}
         self._numbers: dict[tuple[str, str], pl.DataFrame] = {}
         self._spoken: pl.Series | None = None
 
     def of(self, event: str, span: Span | None = None) -> pl.DataFrame:
-        """Marks of an event, in order of the log."""
+        """Marks of an event, in order of the log: where they stand, their times, job, partition and values."""
         if event not in self._of_event:
-            self._of_event[event] = where(self._marks, self._marks["event"] == event)
+            self._of_event[event] = where(self._marks, self._events == event)
         return _inside(self._of_event[event], span)
 
     def numbers(self, event: str, key: str, span: Span | None = None) -> pl.DataFrame:

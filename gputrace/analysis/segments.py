@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from gputrace.analysis.spans import Ints, covers, merged
+from gputrace.analysis.spans import Ints, covers, in_order, merged
 from gputrace.analysis.thresholds import ALLOC_BURST_GAP_S, COPY_IN_SYNC_SHARE
 from gputrace.rows import Places, ordered, repeated, where, with_values
 from gputrace.schema import LEAVES_UNDER_MUTEX
@@ -229,8 +229,7 @@ def _between(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         releasing = merged(released["unlock_ns"], released["end_ns"])
         entering = merged(of_gpu["start_ns"], of_gpu["lock_ns"])
         starts, ends = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-        edges = np.concatenate([starts, ends, *releasing, *entering, *queued])
-        edges = np.unique(edges)
+        edges = in_order(starts, ends, *releasing, *entering, *queued)
         low, high = edges[:-1], edges[1:]
         middle = (low + high) // 2
         gap = np.searchsorted(starts, middle, side="right") - 1

@@ -13,7 +13,7 @@ import pytest
 from gputrace import schema
 from gputrace.analysis.diagnosis import Interleaving
 from gputrace.analysis.segments import build_segments
-from gputrace.analysis.spans import Spans, covered_ns, crossings, merged
+from gputrace.analysis.spans import Spans, covered_ns, crossings, in_order, merged
 from gputrace.analysis.workers.interleaving import interleavings
 from gputrace.analysis.workers.shortest import Share, shortest_times
 from gputrace.schema import LEAVES_UNDER_MUTEX
@@ -297,3 +297,9 @@ def test_crossings_are_those_of_a_loop_over_everything() -> None:
     for a, b in zip(low, high, strict=True):
         seen[a + 50 : b + 50] = True
     assert int((union.ends - union.starts).sum()) == int(seen.sum())
+
+
+def test_moments_in_order_are_each_there_once() -> None:
+    moments = [np.array(times, dtype=np.int64) for times in ([3, 9], [1, 3, 3], [], [7])]
+    assert in_order(*moments).tolist() == [1, 3, 7, 9]
+    assert in_order(moments[2]).tolist() == []
