@@ -30,7 +30,8 @@ _MOST_CALLS = 600
 # The lightest load is that of this share of the calls.
 _LIGHT_SHARE = 0.2
 MIN_COPIES = 16
-_RESAMPLES, _AT_ONCE = 1000, 50
+_RESAMPLES = 1000
+_RESAMPLED_AT_ONCE = 50
 _CLEARLY = 0.4
 _Z_95 = NormalDist().inv_cdf(0.975)
 # By circular shifts; a run whose load changes once cannot do better than about 0.1.
@@ -129,7 +130,7 @@ def _interval(load: Floats, value: Floats) -> tuple[float, float]:
     rng = np.random.default_rng(0)
     begins = rng.integers(0, n - length + 1, size=(_RESAMPLES, -(-n // length)))
     correlations = []
-    for some in np.split(begins, range(_AT_ONCE, _RESAMPLES, _AT_ONCE)):
+    for some in np.split(begins, range(_RESAMPLED_AT_ONCE, _RESAMPLES, _RESAMPLED_AT_ONCE)):
         rows = (some[:, :, None] + np.arange(length)).reshape(len(some), -1)[:, :n]
         a, b = _ranks(load, rows), _ranks(value, rows)
         a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
