@@ -85,7 +85,7 @@ class ByteSource:
         return self._head[:size]
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes from the start, in pieces of about 4 MiB that end at a line end where there is one.
+        """The bytes from the start, in pieces of about 2 MiB that end at a line end where there is one.
 
         Of a file the next piece is read while one is used; a pipe may keep its reader waiting, and nobody waits for it
         when the work is broken off.

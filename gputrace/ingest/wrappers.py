@@ -67,7 +67,7 @@ def unwrap(lines: pl.DataFrame, wrapper: WrapperFormat | None, by_origin: bool =
     """
     if wrapper is None:
         nothing = pl.lit(None, pl.Int64).alias("arrival_ns")
-        return _visible(lines.select("line", pl.col("raw").alias("text"), _NOTHING.alias("stream"), nothing))
+        return _visible(lines.select_seq("line", pl.col("raw").alias("text"), _NOTHING.alias("stream"), nothing))
     fields = _fields(wrapper)
     stream = fields[_STREAM]
     if by_origin:
