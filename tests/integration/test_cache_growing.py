@@ -103,7 +103,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("growing")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(log=logs, at=st.floats(0.05, 0.95), chunk_bytes=st.integers(64, 4096))
 def test_a_torn_log_cut_anywhere_is_read_on(
     place: Path, log: list[Torn | list[str]], at: float, chunk_bytes: int

@@ -172,14 +172,14 @@ def plans(draw: st.DrawFn) -> list[Planned]:
 
 
 @given(plan=plans(), streams=st.sampled_from([("stderr", "stdout"), ("stderr",)]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_block_finds_its_partition(plan: list[Planned], streams: tuple[str, ...]) -> None:
     calls = rebuilt(print_log(plan, streams))
     assert calls["partition"].to_list() == [call.partition for call in sorted(plan, key=lambda call: call.lock)]
 
 
 @given(plan=plans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_locks_are_where_they_were_within_the_stated_uncertainty(plan: list[Planned]) -> None:
     by_partition = {call.partition: call for call in plan}
     for call in rebuilt(print_log(plan)).iter_rows(named=True):
@@ -207,7 +207,7 @@ def test_prep_lines_are_told_apart_by_the_barrier() -> None:
 
 
 @given(plan=plans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_prep_lines_of_calls_that_wait_at_the_barrier_are_right(plan: list[Planned]) -> None:
     calls = rebuilt(print_log(plan))
     by_partition = {call.partition: call for call in plan}
@@ -240,7 +240,6 @@ def matched(calls: int, costs: dict[tuple[int, int], float]) -> Matched:
 
 
 @given(matchings())
-@settings(deadline=None)
 def test_the_cheapest_one_to_one_matching_is_found(given_: tuple[int, int, dict[tuple[int, int], float]]) -> None:
     lines, calls, costs = given_
     got = matched(calls, costs)

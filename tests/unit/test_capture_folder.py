@@ -160,7 +160,7 @@ def test_a_packed_segment_whose_source_is_still_there_counts_once(tmp_path: Path
 pieces = st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"").replace(b"\0", b"")), max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(out=pieces, err=pieces, rotate=st.integers(0, 24), cut=st.integers(0, 160), more=pieces)
 def test_every_line_comes_once_wherever_the_stamped_log_broke_off(
     out: list[bytes], err: list[bytes], rotate: int, cut: int, more: list[bytes]
@@ -184,7 +184,7 @@ def test_every_line_comes_once_wherever_the_stamped_log_broke_off(
         assert sorted(found) == sorted([*out, *err, *more])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cut=st.integers(0, 700))
 def test_a_torn_row_is_left_out_and_counted(cut: int) -> None:
     with tempfile.TemporaryDirectory() as parent:

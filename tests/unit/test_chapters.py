@@ -54,7 +54,6 @@ def _marks(events: Sequence[tuple[str, int | None]]) -> pl.DataFrame:
     seconds=st.sampled_from([np.inf, 5.0, 17.0]),
     sizes=st.tuples(st.integers(1, 30), st.integers(0, 20), st.integers(0, 9)),
 )
-@settings(deadline=None)
 def test_every_mark_is_one_chapters_own(count: int, lot: int, seconds: float, sizes: tuple[int, int, int]) -> None:
     size = Size(sizes[0], seconds, *sizes[1:])
     marks = _marks([("GPU_START", 1000 * n) for n in range(count)])
@@ -135,7 +134,7 @@ def _samples(busy: Sequence[bool], gpu: int = 0) -> pl.DataFrame:
 @given(
     stretches=st.lists(st.tuples(st.booleans(), st.integers(1, 700)), min_size=1, max_size=6), gpus=st.integers(1, 3)
 )
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_seconds_and_bytes_of_a_stillness_are_kept(stretches: list[tuple[bool, int]], gpus: int) -> None:
     busy = [is_busy for is_busy, length in stretches for _ in range(length)]
     samples = pl.concat([_samples(busy, gpu) for gpu in range(gpus)])

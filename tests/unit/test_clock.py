@@ -57,7 +57,7 @@ def error_ms(epoch: Epoch) -> float:
 
 
 @given(count=st.integers(1, 120), seed=st.integers(0, 10_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_epoch_is_exact_within_its_stated_uncertainty(count: int, seed: int) -> None:
     epoch = fit_epochs(run(count, 1.0, seed=seed))[0]
     # One pair bounds the epoch to a millisecond or so; many narrow it down.

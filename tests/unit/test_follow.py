@@ -79,7 +79,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(steps=STEPS, append=st.booleans())
 def test_no_line_is_lost_or_doubled_however_the_file_is_rotated(steps: list[str], append: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -76,7 +76,6 @@ def test_the_reason_names_the_numbers() -> None:
     values=st.lists(st.floats(20.5, 1e5), min_size=MIN_CALLS, max_size=60),
     factor=st.sampled_from([1.0, 2.0, 10.0]),
 )
-@settings(deadline=None)
 def test_longer_runs_of_the_same_shape_are_of_the_same_class(values: list[float], factor: float) -> None:
     # All times longer alike: what was variable stays so (the 5 ms are passed all the sooner).
     if kind(values) == "variable":
@@ -84,7 +83,6 @@ def test_longer_runs_of_the_same_shape_are_of_the_same_class(values: list[float]
 
 
 @given(values=st.lists(st.floats(0, 1e5), min_size=MIN_CALLS, max_size=40))
-@settings(deadline=None)
 def test_order_does_not_matter(values: list[float]) -> None:
     assert classify(np.array(values), HELD_MS) == classify(np.array(values[::-1]), HELD_MS)
 
@@ -97,7 +95,6 @@ intervals = st.lists(
 
 
 @given(running=intervals, start=st.integers(0, 6000), length=st.integers(1, 2500), base=st.sampled_from([0, 10**18]))
-@settings(deadline=None)
 def test_concurrency_against_counting(running: list[tuple[int, int]], start: int, length: int, base: int) -> None:
     ms = [(base + a * MS, base + b * MS) for a, b in running]
     low, high = np.array([base + start * MS]), np.array([base + (start + length) * MS])
@@ -213,7 +210,7 @@ def test_a_constant_phase_has_no_drivers() -> None:
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(MIN_CALLS, 80), strength=st.floats(0.0, 2.0), ties=st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_p_values_are_scipys(seed: int, n: int, strength: float, ties: bool) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(n)

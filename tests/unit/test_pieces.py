@@ -39,7 +39,6 @@ def overlap_s(a: tuple[int, int], b: tuple[int, int]) -> float:
 
 
 @given(tilings())
-@settings(deadline=None)
 def test_cutting_conserves_the_seconds_of_every_sample(
     tiles: tuple[list[tuple[int, int]], list[tuple[int, int]]],
 ) -> None:
@@ -50,7 +49,6 @@ def test_cutting_conserves_the_seconds_of_every_sample(
 
 
 @given(tilings())
-@settings(deadline=None)
 def test_every_overlap_of_sample_and_segment_is_in_the_pieces(
     tiles: tuple[list[tuple[int, int]], list[tuple[int, int]]],
 ) -> None:
@@ -85,7 +83,6 @@ def divisions(draw: st.DrawFn) -> tuple[Floats, Ints, Floats, Floats]:
 
 
 @given(divisions())
-@settings(deadline=None)
 def test_dividing_conserves_each_samples_total(given_: tuple[Floats, Ints, Floats, Floats]) -> None:
     total, sample, weights, seconds = given_
     parts = divide(total, sample, weights, seconds)
@@ -152,7 +149,7 @@ def test_what_was_not_seen_is_left_out() -> None:
 
 
 @given(seed=st.integers(0, 1000), highest=st.sampled_from([0.5, 1.0, float("inf")]), scale=st.floats(0.1, 3.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_bounds_hold(seed: int, highest: float, scale: float) -> None:
     rng = np.random.default_rng(seed)
     pieces, kind, _, _ = synthetic(8, seed)

@@ -96,7 +96,7 @@ times = st.lists(st.tuples(st.floats(0, 50), st.floats(0.01, 3), st.floats(0.01,
 
 
 @given(times, st.sampled_from(["fifo", "shared"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_pools_time_is_conserved(spans: Sequence[tuple[float, float, float]], order: str) -> None:
     calls = [call_with_pool(n, a, a + b, a + b + c) for n, (a, b, c) in enumerate(spans)]
     total = sum(sum(own) for own in pool_services(calls, order))

@@ -72,7 +72,6 @@ def test_a_counter_is_unwrapped_over_a_wrap() -> None:
     steps=st.lists(st.integers(1, COUNTER_MODULUS - 1), min_size=2, max_size=30),
     first=st.integers(0, COUNTER_MODULUS - 1),
 )
-@settings(deadline=None)
 def test_any_steps_below_the_modulus_come_back(steps: list[int], first: int) -> None:
     rx = np.array(steps, dtype=np.float64)
     sampled = read(rx_counter_bytes=counters(rx, first), tx_counter_bytes=counters(rx, first))
@@ -126,7 +125,7 @@ def test_the_total_of_aliased_counters_comes_back_within_a_wrap(lag_steps: float
 
 
 @given(seed=st.integers(0, 10_000), lag_steps=st.floats(0.0, 2.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_no_wrap_is_added_where_the_totals_agree(seed: int, lag_steps: float) -> None:
     # Single steps disagree with GPM by gigabytes, because it lags; the run's total does not.
     rng = np.random.default_rng(seed)
@@ -309,7 +308,7 @@ def test_a_rate_above_the_link_is_flagged_and_not_believed() -> None:
     jitter=st.lists(st.integers(-30, 30), min_size=60, max_size=60),
     row_us=st.integers(0, 50_000),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_resampling_sm_activity_conserves_its_sum(active: list[float], jitter: list[int], row_us: int) -> None:
     rows = len(active)
     steps = np.full(rows - 1, 1e8)
@@ -384,7 +383,6 @@ def test_a_time_read_twice_counts_once() -> None:
 
 
 @given(order=st.permutations(range(8)))
-@settings(deadline=None)
 def test_rows_may_come_in_any_order(order: list[int]) -> None:
     steps = np.array([1e9, 2e9, 3e9, 4e9, 3e9, 2e9, 1e9])
     rows = {"time_ns": BEGIN_NS + np.arange(8) * STEP_NS, "rx": counters(steps)}

@@ -122,7 +122,7 @@ def check_tiling(trace: Trace, segments: pl.DataFrame) -> None:
 
 
 @given(plan=plans(), knows_queue=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_segments_tile_the_window(plan: list[Planned], knows_queue: bool) -> None:
     trace = trace_of(plan, queue=queue_of(plan) if knows_queue else ())
     check_tiling(trace, build_segments(trace, alloc_bursts(trace)))
@@ -132,7 +132,7 @@ def test_segments_tile_the_window(plan: list[Planned], knows_queue: bool) -> Non
     plan=plans(),
     shifts=st.lists(st.tuples(st.integers(-300, 300), st.integers(-300, 300)), min_size=1, max_size=20),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_segments_tile_whatever_the_phases_times(plan: list[Planned], shifts: list[tuple[int, int]]) -> None:
     # Clock error and floored durations may put phases over each other and out of the hold.
     trace = trace_of(plan, queue=queue_of(plan))
@@ -246,7 +246,7 @@ def any_samples(draw: st.DrawFn, plan: Sequence[Planned]) -> pl.DataFrame:
 
 
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_states_add_up_and_every_lost_second_is_charged_once(data: st.DataObject) -> None:
     plan = data.draw(plans())
     samples = data.draw(any_samples(plan))

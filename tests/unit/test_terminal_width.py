@@ -142,7 +142,7 @@ def diagnoses(draw: st.DrawFn) -> tuple[Trace, Diagnosis]:
     return trace, with_outlook(diagnosis, next(texts)) if flag else diagnosis
 
 
-@settings(max_examples=12, deadline=None, phases=QUICK)
+@settings(max_examples=12, phases=QUICK)
 @given(diagnoses(), st.integers(60, 120))
 def test_no_line_is_wider_than_the_terminal(made: tuple[Trace, Diagnosis], width: int) -> None:
     trace, diagnosis = made
@@ -158,7 +158,7 @@ def test_no_line_is_wider_than_the_terminal(made: tuple[Trace, Diagnosis], width
     assert TextRenderer(width, ascii=True).render(trace, diagnosis).isascii()
 
 
-@settings(max_examples=4, deadline=None, phases=QUICK)
+@settings(max_examples=4, phases=QUICK)
 @given(diagnoses())
 def test_colour_adds_only_colour(made: tuple[Trace, Diagnosis]) -> None:
     """Stripped of its codes, the coloured report is the plain one: nothing is said by colour alone."""

@@ -277,14 +277,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("torn")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(log=logs)
 def test_reading_a_torn_log_gives_what_the_untorn_log_gives(folder: Path, log: list[Torn | list[str]]) -> None:
     torn = sum(isinstance(part, Torn) and bool(part.foreign) for part in log)
     check_repaired(folder, written(log, torn=True), written(log, torn=False), repaired=torn)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(log=logs, chunk_bytes=st.integers(64, 4096), torn=st.booleans())
 def test_where_chunks_end_makes_no_difference(
     folder: Path, log: list[Torn | list[str]], chunk_bytes: int, torn: bool

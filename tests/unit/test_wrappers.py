@@ -84,7 +84,7 @@ def test_every_wrapper_has_a_carrier() -> None:
 
 
 @pytest.mark.parametrize("name", CARRIERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts=lines_of_text, at_ns=nanoseconds)
 def test_unwrapping_gives_back_what_was_wrapped(name: str, texts: list[str], at_ns: int) -> None:
     if name == "syslog-rfc5424":
@@ -103,7 +103,7 @@ def exported(text: str, binary: bool) -> bytes:
     return b"__REALTIME_TIMESTAMP=1773425801616361\n_PID=42\n" + field + b"\nPRIORITY=6\n\n"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(texts=st.lists(st.tuples(texts, st.booleans()), min_size=1, max_size=6), sizes=st.integers(1, 80))
 def test_the_export_format_gives_back_what_was_wrapped(texts: list[tuple[str, bool]], sizes: int) -> None:
     data = b"".join(exported(text, binary) for text, binary in texts)
@@ -137,7 +137,7 @@ def cri_parts(stream: str, text: str, size: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "parts_of"), [("docker-json", docker_parts), ("cri", cri_parts)])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), size=st.integers(2, 30))
 def test_parts_are_joined_whatever_comes_between(
     name: str, parts_of: Callable[[str, str, int], list[str]], data: st.DataObject, size: int
