@@ -10,7 +10,8 @@ def cumulative(freedom: float, t: float) -> float:
     """The probability that Student's t with so many degrees of freedom is below `t`; NaN without freedom."""
     if math.isnan(t) or not freedom > 0:
         return math.nan
-    beyond = 0.5 * _incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + t * t))
+    within = t * t / (freedom + t * t)
+    beyond = 0.5 * _incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + t * t), within)
     return beyond if t < 0 else 1.0 - beyond
 
 
@@ -27,14 +28,15 @@ def quantile(freedom: float, probability: float) -> float:
     return low if probability < 0.5 else -low
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function."""
-    if x <= 0.0 or x >= 1.0:
-        return float(x >= 1.0)
-    logarithm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
+    """The regularised incomplete beta function; `rest` is 1 - x, to all digits."""
+    if x <= 0.0 or rest <= 0.0:
+        return float(rest <= 0.0)
+    logarithm = a * (math.log(x) if x < 0.5 else math.log1p(-rest)) + b * math.log(rest)
+    logarithm += math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     if x < (a + 1.0) / (a + b + 2.0):
         return math.exp(logarithm) * _fraction(a, b, x) / a
-    return 1.0 - math.exp(logarithm) * _fraction(b, a, 1.0 - x) / b
+    return 1.0 - math.exp(logarithm) * _fraction(b, a, rest) / b
 
 
 def _fraction(a: float, b: float, x: float) -> float:
