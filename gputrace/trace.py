@@ -137,8 +137,8 @@ class Trace(
     goes_on_from_ns: dict[int, int] = field(default_factory=dict)
 
     @cached_property
-    def named_phases(self) -> "NamedPhases":
-        """The phases by name, for those who look at some kinds only."""
+    def named_phases(self) -> NamedPhases:
+        """The phases by name, for those who look at some kinds only. Once asked for, `phases` must not be replaced."""
         return NamedPhases(self.phases)
 
     @property

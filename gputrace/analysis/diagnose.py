@@ -299,7 +299,7 @@ def _calls(trace: Trace) -> CallSummary:
         span_s = float(np.ptp(unlocks)) / 1e9
         if len(unlocks) > 1 and span_s > 0:
             rates.append((len(unlocks) - 1, span_s))
-    workers = with_values(complete, "worker")["worker"].value_counts().sort("worker").iter_rows()
+    workers = complete["worker"].drop_nulls().value_counts().sort("worker").iter_rows()
     residual = complete["residual_ms"].median()
     return CallSummary(
         count=calls.height,

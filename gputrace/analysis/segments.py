@@ -114,7 +114,7 @@ def alloc_bursts(trace: Trace) -> pl.DataFrame:
     its first line.
     """
     stamps = trace.marks["log_ns"].filter(trace.marks["event"] == "pinned_alloc")
-    at = with_values(stamps.to_frame())["log_ns"].sort().to_numpy()
+    at = stamps.drop_nulls().sort().to_numpy()
     if len(at) == 0:
         return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "buffers": pl.UInt32})
     breaks = np.flatnonzero(np.diff(at) > ALLOC_BURST_GAP_S * 1e9) + 1

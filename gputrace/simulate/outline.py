@@ -19,9 +19,13 @@ def outline(works: Sequence[CallWork], limits: Limits, seed: int = 0, calls: int
 
     Of what comes after the last of these unlocks there is only what its worker sets off when it is free again.
 
-    Works of one circuit that do not fail and need no new buffers; limits of builds with one mutex per GPU, whose hot
-    path takes no job tracker.
+    Raises `ValueError` unless the works are of one circuit, do not fail and need no new buffers, and the limits are
+    those of builds with one mutex per GPU, whose hot path takes no job tracker: all else is for the model in detail.
     """
+    if limits.whole_call_mutex or limits.tracked_hot_path:
+        raise ValueError("an outline has one mutex per GPU, and a hot path without the job tracker")
+    if any(work.fails is not None or work.num_circuits > 1 or work.new_buffers for work in works):
+        raise ValueError("an outline has works of one circuit that do not fail and need no new buffers")
     made = Outline(limits)
     _Waits(works, made, seed, calls).loop.run()
     return made

@@ -14,7 +14,7 @@ _NAMED = 4
 def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
     calls = case.trace.calls
     whole_call = case.signs.whole_call_mutex
-    workers = with_values(calls, "worker")["worker"].n_unique()
+    workers = calls["worker"].drop_nulls().n_unique()
     if workers == 1:
         one = Evidence("one worker: nothing ever waits for the mutex", 1.0, "workers", False)
         return case.finding(hypothesis, "refuted", [one])

@@ -42,7 +42,7 @@ def _feeding(case: Case) -> list[Evidence]:
     """How many partitions a second syntheses deliver, against what the GPU could take."""
     syntheses, calls = with_values(case.trace.syntheses, "start_ns", "end_ns"), case.trace.calls
     held_ms = calls["mutex_held_ms"].filter(calls["complete"] & ~calls["warmup"])
-    gpus = max(1, with_values(calls, "gpu")["gpu"].n_unique())
+    gpus = max(1, calls["gpu"].drop_nulls().n_unique())
     if syntheses.height < 2 or not held_ms.count() or not float(held_ms.mean() or 0.0):  # type: ignore[arg-type]
         return []
     took_s = float(((syntheses["end_ns"] - syntheses["start_ns"]) / 1e9).median() or 0.0)  # type: ignore[arg-type]

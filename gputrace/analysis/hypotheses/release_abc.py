@@ -23,7 +23,7 @@ def _judge(hypothesis: Hypothesis, case: Case) -> HypothesisFinding:
             release.median_ms > 10,
         ),
     ]
-    workers = with_values(case.trace.calls, "worker")["worker"].n_unique()
+    workers = case.trace.calls["worker"].drop_nulls().n_unique()
     if workers > 1:
         evidence.append(
             Evidence(

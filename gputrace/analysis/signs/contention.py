@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gputrace.analysis.phases import concurrent
+from gputrace.analysis.phases import concurrent, mean_ranks
 from gputrace.rows import ordered, where, with_values
 from gputrace.trace import Trace
 
@@ -94,8 +94,7 @@ def relate(load_name: str, load: Floats, value: Floats) -> Relation | None:
         load, value = load[kept], value[kept]
     if np.ptp(load) == 0 or np.ptp(value) == 0:
         return None
-    everything = np.arange(n)[None]
-    a, b = _ranks(load, everything)[0], _ranks(value, everything)[0]
+    a, b = mean_ranks(load), mean_ranks(value)
     a, b = (a - a.mean()) / a.std(), (b - b.mean()) / b.std()
     found = float((a * b).mean())
     spectrum = np.fft.rfft(b)
@@ -141,7 +140,7 @@ def _interval(load: Floats, value: Floats) -> tuple[float, float]:
 
 
 def _ranks(values: Floats, rows: Ints) -> Floats:
-    """The ranks of `values[rows]` within each row, ties by their mean: counted, as every row has the same few values.
+    """The `mean_ranks` of `values[rows]` within each row: counted, as every row has the same few values.
 
     Sorting each row takes ten times as long.
     """

@@ -94,7 +94,7 @@ def interleavings(trace: Trace, segments: pl.DataFrame) -> tuple[Interleaving, .
     raw_lock_ns = trace.calls["lock_ns"][Places(trace.calls["call"]).of(holds["call"])]
     holds = holds.hstack([raw_lock_ns.alias("raw_lock_ns")])
     found = []
-    for number in np.unique(with_values(holds, "gpu")["gpu"].to_numpy()).tolist():
+    for number in np.unique(holds["gpu"].drop_nulls().to_numpy()).tolist():
         own = where(holds, holds["gpu"] == number)
         if len(_named_workers(own)) < 2:
             continue
@@ -106,7 +106,7 @@ def interleavings(trace: Trace, segments: pl.DataFrame) -> tuple[Interleaving, .
 
 def _named_workers(calls: pl.DataFrame) -> list[int]:
     """The workers that calls name, in order."""
-    workers: list[int] = np.unique(with_values(calls[["worker"]])["worker"].to_numpy()).tolist()
+    workers: list[int] = np.unique(calls["worker"].drop_nulls().to_numpy()).tolist()
     return workers
 
 
