@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 _PACKAGE = "gputrace."
@@ -21,7 +22,7 @@ class UnreadableError(Exception):
 
 
 def pack(value: object) -> bytes:
-    """Data classes, tuples, lists, dictionaries, plain values, frames and series, in any depth.
+    """Data classes, tuples, lists, dictionaries, plain values, frames, series and rows of numbers, in any depth.
 
     Raises `UnreadableError` for anything else.
     """
@@ -63,6 +64,11 @@ def _plain(value: object, frames: list[bytes]) -> object:
         return {_KIND: "dict", _VALUE: [[_plain(key, frames), _plain(one, frames)] for key, one in value.items()]}
     if isinstance(value, pl.Series):
         return {_KIND: "series", _VALUE: _plain(value.to_frame(), frames)}
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        blob = io.BytesIO()
+        np.save(blob, value, allow_pickle=False)
+        frames.append(blob.getvalue())
+        return {_KIND: "array", _VALUE: len(frames) - 1}
     if isinstance(value, pl.DataFrame):
         blob = io.BytesIO()
         value.write_ipc(blob, compression="zstd")
@@ -89,6 +95,8 @@ def _value(told: Any, frames: list[memoryview]) -> Any:
         return _value(inner, frames).to_series()
     if kind == "frame":
         return pl.read_ipc(io.BytesIO(frames[inner]))
+    if kind == "array":
+        return np.load(io.BytesIO(frames[inner]), allow_pickle=False)
     module, _, name = kind.partition(":")
     if not module.startswith(_PACKAGE):
         raise ValueError(f"{kind} is not one of the package's")

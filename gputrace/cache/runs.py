@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.cache.by_content import MadeOf
 from gputrace.cache.codec import UnreadableError, pack, unpack
 from gputrace.cache.content import Content, Contents, digest_of
 from gputrace.cache.logs import CachedReader
@@ -83,19 +84,22 @@ def judged(
     request: Request,
     gap_ms: float,
     scenarios: "Sequence[Scenario] | None",
-    judge: Callable[[], tuple[Trace, Diagnosis]],
+    judge: Callable[[MadeOf | None], tuple[Trace, Diagnosis]],
     store: Store | None,
 ) -> tuple[Trace, Diagnosis]:
-    """What `judge` makes of inputs that are not held at once; from the store, where it is there."""
+    """What `judge` makes of inputs that are not held at once; from the store, where it is there.
+
+    `judge` is given what is known of a log that is the only input, from when it was shorter.
+    """
     if store is None:
-        return judge()
+        return judge(None)
     inputs = _Inputs(request, store)
     names = [f"{kind}-long-{digest_of(inputs.key, gap_ms, _named(scenarios))}" for kind in ("trace", "diagnosis")]
     if inputs.key is not None:
         trace, diagnosis = _kept(store, names[0], Trace), _kept(store, names[1], Diagnosis)
         if trace is not None and diagnosis is not None:
             return trace, diagnosis
-    trace, diagnosis = judge()
+    trace, diagnosis = judge(inputs.made("standing", gap_ms))
     if inputs.still():
         _keep(store, names[0], trace)
         _keep(store, names[1], diagnosis)
@@ -106,12 +110,18 @@ class _Inputs:
     """The contents of a request's files; `key` tells them from all others, null where nothing can be kept of them."""
 
     def __init__(self, request: Request, store: Store) -> None:
-        self._request, self.contents = request, Contents(store)
+        self._request, self._store, self.contents = request, store, Contents(store)
         self._files = _files(request.paths)
         told = [self.contents.of(file) for file in self._files] if self._files is not None else []
         self._known = [content for content in told if content is not None]
         whole = bool(told) and len(self._known) == len(told) and all(map(_dated, self._known))
         self.key = _key(request, self._known) if whole else None
+
+    def made(self, kind: str, *options: object) -> MadeOf | None:
+        """What is kept of the only file and of what it was when it was shorter; None where there are several."""
+        if self.key is None or len(self._known) != 1:
+            return None
+        return MadeOf(self._store, self._known[0], kind, *_asked_of(self._request), *options)
 
     def still(self) -> bool:
         """Whether there is a key, and the files are what they were when it was made."""
@@ -161,8 +171,13 @@ def _dated(content: Content) -> bool:
 
 def _key(request: Request, contents: Sequence[Content]) -> str:
     files = [(content.path, content.state.changed_ns, content.digest) for content in contents]
+    return digest_of(code_version(), files, *_asked_of(request))
+
+
+def _asked_of(request: Request) -> tuple[object, ...]:
+    """The names of the inputs and the options that change the reading."""
     options = (request.timezone, request.trace_options or TraceOptions(), sorted((request.gpu_map or {}).items()))
-    return digest_of(code_version(), expand(request.paths), files, options)
+    return expand(request.paths), options
 
 
 def _kept(store: Store, name: str, kind: type[Value]) -> Value | None:

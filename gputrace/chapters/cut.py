@@ -8,7 +8,7 @@ syntheses and their waits across an edge are seen whole; what they add is not co
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -37,16 +37,30 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The marks of a chapter and its surroundings; its own are those of lines after `after_line` up to `last_line`.
+class Begun:
+    """How a chapter begins: all that cutting on from there has to know of what came before.
 
-    `restarts_before` is how often the prover had been started again before the first of all these marks.
+    Its marks are those that `staying` has, and those from `from_line` on; its own come after `after_line`, the first
+    `own_from` marks are before them. `restarts` is how often the prover had been started again before the first of
+    all these marks. The chapters before it were judged by marks up to `used_line`.
     """
 
+    staying: pl.DataFrame = field(default_factory=schema.MARKS.empty)
+    from_line: int = 0
+    own_from: int = 0
+    after_line: int = 0
+    restarts: int = 0
+    used_line: int = 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The marks of a chapter and its surroundings; its own are those after the lines of the one before it, up to
+    `last_line`."""
+
     marks: pl.DataFrame
-    after_line: int
+    begun: Begun
     last_line: int
-    restarts_before: int
 
     @property
     def is_last(self) -> bool:
@@ -56,31 +70,43 @@ class Cut:
     @property
     def is_own(self) -> pl.Expr:
         """Whether a row with the column `line` belongs to the chapter."""
-        return (pl.col("line") > self.after_line) & (pl.col("line") <= self.last_line)
+        return (pl.col("line") > self.begun.after_line) & (pl.col("line") <= self.last_line)
 
 
-def cuts(lots: Iterable[pl.DataFrame], size: Size) -> Iterator[Cut]:
-    """The chapters of one log; `lots` are its MARKS in order, lot by lot. The last chapter may be longer by a half."""
-    held, own_from, after_line, restarted = schema.MARKS.empty(), 0, 0, 0
+def cuts(lots: Iterable[pl.DataFrame], size: Size, begun: Begun | None = None) -> Iterator[Cut]:
+    """The chapters of one log; `lots` are its MARKS in order, lot by lot. The last chapter may be longer by a half.
+
+    With `begun`, those from the chapter on that begins so; `lots` may begin with any line up to its `from_line`.
+    """
+    begun = begun or Begun()
+    held = begun.staying
     coming: list[pl.DataFrame] = []
-    for lot in lots:
+    for lot in _from_line(lots, begun.from_line):
         coming.append(lot)
-        if held.height + sum(one.height for one in coming) < own_from + size.marks_after:
+        if held.height + sum(one.height for one in coming) < begun.own_from + size.marks_after:
             continue
         held, coming = pl.concat([held, *coming]), []
-        while (edge := _edge(held, own_from, size)) is not None:
+        while (edge := _edge(held, begun.own_from, size)) is not None:
             own_to, known_to = edge
             last_line = int(held["line"][own_to - 1])
-            yield Cut(held[:known_to], after_line, last_line, restarted)
-            begin = _reach_back(held, own_to, size)
-            kept = _staying(held[:begin])
-            restarted += int(restarts_of_log(held[: begin + 1])[begin])
-            held, own_from, after_line = (
-                pl.concat([kept, held[begin:]], rechunk=True),
-                kept.height + own_to - begin,
-                last_line,
+            yield Cut(held[:known_to], begun, last_line)
+            begin = max(begun.staying.height, _reach_back(held, own_to, size))
+            staying = _staying(held[:begin])
+            begun = Begun(
+                staying=staying,
+                from_line=int(held["line"][begin]),
+                own_from=staying.height + own_to - begin,
+                after_line=last_line,
+                restarts=begun.restarts + int(restarts_of_log(held[: begin + 1])[begin]),
+                used_line=int(held["line"][known_to - 1]),
             )
-    yield Cut(pl.concat([held, *coming]), after_line, NO_LINE, restarted)
+            held = pl.concat([staying, held[begin:]], rechunk=True)
+    yield Cut(pl.concat([held, *coming]), begun, NO_LINE)
+
+
+def _from_line(lots: Iterable[pl.DataFrame], line: int) -> Iterator[pl.DataFrame]:
+    for lot in lots:
+        yield lot.filter(pl.col("line") >= line) if line else lot
 
 
 def stamps_s(marks: pl.DataFrame) -> np.ndarray:
@@ -108,13 +134,13 @@ def _edge(held: pl.DataFrame, own_from: int, size: Size) -> tuple[int, int] | No
 
 
 def _reach_back(held: pl.DataFrame, own_to: int, size: Size) -> int:
-    """Where the surroundings of a chapter that begins at `own_to` begin."""
+    """Where the surroundings of a chapter that begins at `own_to` begin: with the first mark of a line."""
     begin = max(0, own_to - size.marks_before)
     if size.seconds < inf:
         stamps = stamps_s(held)
         near = np.flatnonzero(stamps[begin:own_to] >= stamps[own_to] - size.seconds_around)
         begin = begin + int(near[0]) if len(near) else own_to - 1
-    return begin
+    return int(held["line"].search_sorted(held["line"][begin]))
 
 
 def _staying(passed: pl.DataFrame) -> pl.DataFrame:

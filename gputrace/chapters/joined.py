@@ -1,7 +1,7 @@
 """Chapters put together: one diagnosis, and what is known of the run that it is of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -34,19 +34,20 @@ from gputrace.trace import InputInfo, Notice, Quality, Trace
 _MOST_ALIKE = 3
 
 
+@dataclass
 class Gathered:
-    """Chapters one after the other. What would add up to much is put together at once: values of phases, gaps."""
+    """Chapters one after the other. What would add up to much is put together at once: values of phases, and the
+    longest gaps."""
 
-    def __init__(self) -> None:
-        self.chapters: list[Chapter] = []
-        self._phases = PhasesOfRun()
-        self._longest: list[Gap] = []
+    chapters: list[Chapter] = field(default_factory=list)
+    phases: PhasesOfRun = field(default_factory=PhasesOfRun)
+    longest: list[Gap] = field(default_factory=list)
 
     def add(self, chapter: Chapter) -> None:
         """Takes one more chapter."""
-        self._phases.add(chapter.phases)
+        self.phases.add(chapter.phases)
         gaps = chapter.diagnosis.gaps
-        self._longest = sorted([*self._longest, *gaps.list], key=lambda gap: -gap.duration_ms)[:MOST_LISTED]
+        self.longest = sorted([*self.longest, *gaps.list], key=lambda gap: -gap.duration_ms)[:MOST_LISTED]
         diagnosis = replace(chapter.diagnosis, gaps=replace(gaps, list=()))
         self.chapters.append(replace(chapter, phases={}, diagnosis=diagnosis))
 
@@ -55,7 +56,7 @@ class Gathered:
 
         `states` and `blame` have a few rows a chapter, `call_bytes` none.
         """
-        return _diagnosis(self.chapters, self._phases, self._longest, ahead)
+        return _diagnosis(self.chapters, self.phases, self.longest, ahead)
 
 
 def _diagnosis(chapters: Sequence[Chapter], phases: PhasesOfRun, gaps: Sequence[Gap], ahead: Outlook) -> Diagnosis:

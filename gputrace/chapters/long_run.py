@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gputrace import schema
 from gputrace.analysis.diagnosis import Diagnosis
+from gputrace.cache.by_content import MadeOf
 from gputrace.cache.runs import Request, rebuilt
 from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size, cuts
@@ -23,6 +24,7 @@ from gputrace.trace import Trace
 
 if TYPE_CHECKING:
     from gputrace.chapters.samples import Sampler
+    from gputrace.chapters.standing import Standing
 
 Item = TypeVar("Item")
 
@@ -35,9 +37,15 @@ class LongRun:
     inputs: LongInputs
     size: Size = field(default_factory=Size)
 
-    def judged(self, asked: Asked, progress: Progress = lambda _path, _bytes: None) -> tuple[Trace, Diagnosis]:
+    def judged(
+        self,
+        asked: Asked,
+        progress: Progress = lambda _path, _bytes: None,
+        made: MadeOf | None = None,
+    ) -> tuple[Trace, Diagnosis]:
         """What is known of the run, without frames, and its diagnosis; of what is one chapter only, as always.
 
+        `made`: what is known of the log, the only input, from when it was shorter; it is kept up to date.
         Raises as `ingest` and `rebuild` do.
         """
         request, inputs = self.request, self.inputs
@@ -49,38 +57,46 @@ class LongRun:
         source = None if inputs.log is None else ByteSource(inputs.log)
         if source is not None and recognise(source.path, source, formats, options) is not None:
             return self._whole(_Opened(source), asked, progress)
-        log = log_in(inputs, source, formats, progress)
+        standing = None if made is None else _standing(made)
+        reached = None if standing is None else standing.reached
+        if made is not None:
+            begin = 0 if reached is None else reached.resume.offset
+            source = ByteSource(made.content.path, begin, made.content.size)
+        log = log_in(inputs, source, formats, progress, reached)
         if log is None:
             return self._without_log(sampler, asked)
         size = self.size if sampler is None else sampler.size(self.size)
-        coming = ahead(cuts(log.lots, size))
+        coming = ahead(cuts(log.lots, size, None if reached is None else reached.begun))
         # Loaded while the first chapter is read, which takes as long.
         from gputrace.chapters.judging import Rebuilding, joined
 
         first = next(coming)
-        if first.is_last:
+        if first.is_last and reached is None:
             log.result.marks = first.marks
             return self._whole(Reader() if source is None else _Opened(source, log.result), asked, progress)
         if sampler is not None and not any(first.marks[name].count() for name in ("log_ns", "arrival_ns")):
             # Where the log lies in the trace has to be found out, and all of both is needed for that.
             return self._whole(Reader(), asked, progress)
-        rebuilding = Rebuilding(request, formats, log, sampler)
+        rebuilding = Rebuilding(request, formats, log, sampler, standing, made)
         owns = rebuilding.owns(_after(first, coming))
         del first
         # Reading samples takes as long as judging them does: there, a third chapter is under way.
         own_ahead = owns if sampler is None else ahead(owns)
         infos = [*metadata_in(inputs), *rebuilding.infos]
-        trace, diagnosis = joined(own_ahead, asked, log.result, infos, rebuilding.events)
+        trace, diagnosis = joined(
+            own_ahead, asked, log.result, infos, rebuilding.events, rebuilding.gathered, rebuilding.keep
+        )
         trace.quality.notices += [*log.notices(), *(sampler.notices if sampler is not None else [])]
         return trace, diagnosis
 
     def _without_log(self, sampler: "Sampler | None", asked: Asked) -> tuple[Trace, Diagnosis]:
         assert sampler is not None
+        from gputrace.chapters.joined import Gathered
         from gputrace.chapters.judging import joined
 
         infos = [*metadata_in(self.inputs), *sampler.infos]
         nothing = LogResult(schema.MARKS.empty())
-        trace, diagnosis = joined(ahead(sampler.alone()), asked, nothing, infos, {})
+        trace, diagnosis = joined(ahead(sampler.alone()), asked, nothing, infos, {}, Gathered())
         trace.quality.notices += sampler.notices
         return trace, diagnosis
 
@@ -103,6 +119,16 @@ class _Opened(Reader):
     def read_log(self, source: ByteSource, formats: Formats, progress: Callable[[int], None]) -> LogResult:
         known = self._log if source is self._source else None
         return super().read_log(source, formats, progress) if known is None else known
+
+
+def _standing(made: MadeOf) -> "Standing | None":
+    """What stands of a log that was read before."""
+    if not made.is_known:
+        return None
+    # Loads the numerical libraries.
+    from gputrace.chapters.standing import Standing
+
+    return made.same(Standing) or made.shorter(Standing)
 
 
 def _after(first: Item, coming: Iterator[Item]) -> Iterator[Item]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -70,36 +70,36 @@ def _sampled(phase: PhaseFinding) -> bool:
 
 
 @dataclass(frozen=True)
-class _Told:
+class Told:
     """What one chapter says of a kind of phase: its finding, and the median of its typical calls, ms."""
 
     found: PhaseFinding
     typical_median_ms: float
 
 
+@dataclass
 class PhasesOfRun:
     """Kinds of phases, chapter after chapter: values are added up, of a chapter only what it concludes is kept."""
 
-    def __init__(self) -> None:
-        self._sums: dict[str, PhaseSpread] = {}
-        self._told: dict[str, list[_Told]] = {}
+    sums: dict[str, PhaseSpread] = field(default_factory=dict)
+    told: dict[str, list[Told]] = field(default_factory=dict)
 
     def add(self, chapter: dict[str, PhaseSpread]) -> None:
         """Takes the kinds of phases of one more chapter."""
         for name, own in chapter.items():
-            before = self._sums.get(name)
-            self._sums[name] = own if before is None else before.plus(own)
-            self._told.setdefault(name, []).append(_Told(own.found, own.typical_ms.quantiles(0.5)[0]))
+            before = self.sums.get(name)
+            self.sums[name] = own if before is None else before.plus(own)
+            self.told.setdefault(name, []).append(Told(own.found, own.typical_ms.quantiles(0.5)[0]))
 
     def findings(self) -> tuple[PhaseFinding, ...]:
         """One finding per kind of phase over all chapters, in the order of a call."""
-        held = self._sums["mutex_held"].duration_ms if "mutex_held" in self._sums else Spread.of(np.empty(0))
+        held = self.sums["mutex_held"].duration_ms if "mutex_held" in self.sums else Spread.of(np.empty(0))
         held_median_ms = held.quantiles(0.5)[0] if held.count else 0.0
-        named = [name for name in PHASE_NAMES if name in self._sums]
-        return tuple(_joined(self._sums[name], self._told[name], held.total, held_median_ms) for name in named)
+        named = [name for name in PHASE_NAMES if name in self.sums]
+        return tuple(_joined(self.sums[name], self.told[name], held.total, held_median_ms) for name in named)
 
 
-def _joined(sums: PhaseSpread, told: Sequence[_Told], held_total_ms: float, held_median_ms: float) -> PhaseFinding:
+def _joined(sums: PhaseSpread, told: Sequence[Told], held_total_ms: float, held_median_ms: float) -> PhaseFinding:
     first, durations = sums.found, sums.duration_ms
     low, middle, high = durations.quantiles(0.05, 0.5, 0.95)
     kind, reason = _class(sums, told, held_median_ms)
@@ -138,7 +138,7 @@ def _most(told: Sequence[tuple[str | None, int]]) -> str | None:
     return votes.most_common(1)[0][0] if votes else None
 
 
-def _class(sums: PhaseSpread, told: Sequence[_Told], held_median_ms: float) -> tuple[str, str]:
+def _class(sums: PhaseSpread, told: Sequence[Told], held_median_ms: float) -> tuple[str, str]:
     """Variable where it is so within chapters that have most of the calls; what only differs from one to the next is
     constant, and the reason says so."""
     whole = classify(_thinned(sums.typical_ms), held_median_ms)

@@ -1,7 +1,7 @@
 """What a long run is read from: a log and a GPU trace given as files, or a recording's folder."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -11,7 +11,7 @@ from gputrace.chapters.inputs import LongInputs
 from gputrace.ingest.detect import wrapper_of
 from gputrace.ingest.formats import Formats
 from gputrace.ingest.inputs import Progress, of_recorded_log
-from gputrace.ingest.log_result import LogResult
+from gputrace.ingest.log_result import LogResult, Resume, up_to_resume
 from gputrace.ingest.marks import marks_of
 from gputrace.ingest.opening import ByteSource
 from gputrace.ingest.recordings import RecordedLog, log_wrapper, read_host, unread_samples
@@ -22,15 +22,30 @@ from gputrace.trace import InputInfo, Notice, Quality
 
 if TYPE_CHECKING:
     from gputrace.chapters.samples import Sampler
+    from gputrace.chapters.standing import Reached
 
 
 @dataclass
 class LongLog:
-    """A log that is being read: its marks, lot by lot, and in `result` what is counted so far."""
+    """A log that is being read: its marks, lot by lot, in `result` what is counted so far, in `resumes` where reading
+    could have begun again."""
 
     source: ByteSource | RecordedLog
     result: LogResult
-    lots: Iterator[pl.DataFrame]
+    marks: Iterator[pl.DataFrame]
+    resumes: list[Resume] = field(default_factory=list)
+
+    @property
+    def lots(self) -> Iterator[pl.DataFrame]:
+        """The marks."""
+        for lot in self.marks:
+            if (resume := self.result.resume) is not None and resume not in self.resumes[-1:]:
+                self.resumes.append(resume)
+            yield lot
+
+    def resume_before(self, line: int) -> Resume | None:
+        """The last place known from which all marks from this line on are read again."""
+        return next((resume for resume in reversed(self.resumes) if resume.lines < line), None)
 
     @property
     def stamped(self) -> str:
@@ -47,8 +62,15 @@ class LongLog:
         return quality.notices
 
 
-def log_in(inputs: LongInputs, source: ByteSource | None, formats: Formats, progress: Progress) -> LongLog | None:
-    """The log of a long run; `source` is a file's or a pipe's, opened. None where there is no log."""
+def log_in(
+    inputs: LongInputs,
+    source: ByteSource | None,
+    formats: Formats,
+    progress: Progress,
+    reached: "Reached | None" = None,
+) -> LongLog | None:
+    """The log of a long run; `source` is a file's or a pipe's, opened, beginning at the resume that was `reached`.
+    None where there is no log."""
     recording = inputs.recording
     if recording is not None and not recording.segments["prover"] and not recording.raw:
         return None
@@ -57,8 +79,12 @@ def log_in(inputs: LongInputs, source: ByteSource | None, formats: Formats, prog
         return None
     result = LogResult(schema.MARKS.empty(), None if recording is None else log_wrapper(formats))
     detect = (lambda lines: wrapper_of(lines, formats)) if recording is None else None
-    lots = marks_of(read, result, formats, lambda size: progress(read.path, size), detect)
-    return LongLog(read, result, lots)
+    if reached is not None:
+        wrapper = next((one for one in formats.wrappers if one.name == reached.wrapper), None)
+        result, detect = up_to_resume(replace(result, wrapper=wrapper, resume=reached.resume)), None
+        progress(read.path, reached.resume.offset)
+    marks = marks_of(read, result, formats, lambda size: progress(read.path, size), detect)
+    return LongLog(read, result, marks, [] if reached is None else [reached.resume])
 
 
 def sampler_in(

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from gputrace import schema
 from gputrace.analysis.diagnosis import Regime
@@ -65,11 +66,35 @@ def test_every_mark_is_one_chapters_own(count: int, lot: int, seconds: float, si
         # Surroundings are without holes, and no larger than asked for.
         lines = cut.marks["line"].to_numpy()
         assert (np.diff(lines) == 1).all()
-        assert (lines <= cut.after_line).sum() <= max(1, size.marks_before)
+        assert (lines <= cut.begun.after_line).sum() <= max(1, size.marks_before)
 
 
 def _of(events: Sequence[tuple[str, int | None]], size: Size) -> list[Cut]:
     return list(cuts([_marks(events)], size))
+
+
+@given(
+    restarts=st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    lot=st.integers(1, 40),
+    seconds=st.sampled_from([np.inf, 5.0, 17.0]),
+    sizes=st.tuples(st.integers(1, 30), st.integers(0, 20), st.integers(0, 9)),
+)
+def test_cutting_goes_on_where_any_chapter_began(
+    restarts: list[int], lot: int, seconds: float, sizes: tuple[int, int, int]
+) -> None:
+    size = Size(sizes[0], seconds, *sizes[1:])
+    runs = [[("engine_start", None), *(("GPU_START", 1000 * n) for n in range(count))] for count in restarts]
+    marks = _marks([event for run in runs for event in run])
+    found = list(cuts([marks], size))
+    for number, cut in enumerate(found):
+        from_line = max(0, cut.begun.from_line - lot)
+        later = marks.filter(pl.col("line") > from_line)
+        again = list(cuts((later[at : at + lot] for at in range(0, later.height, lot)), size, cut.begun))
+        assert [(one.begun.after_line, one.last_line, one.begun.restarts) for one in again] == [
+            (one.begun.after_line, one.last_line, one.begun.restarts) for one in found[number:]
+        ]
+        for one, expected in zip(again, found[number:], strict=True):
+            assert_frame_equal(one.marks, expected.marks)
 
 
 def test_a_chapter_knows_how_often_the_prover_was_started_before_it() -> None:
@@ -77,8 +102,8 @@ def test_a_chapter_knows_how_often_the_prover_was_started_before_it() -> None:
     found = _of([*run, *run, *run], Size(marks=15, marks_before=3, marks_after=2))
     began = [(cut.marks.filter(cut.is_own)["line"][0] - 1) // len(run) for cut in found]
     # The surroundings before may reach into the run before.
-    assert all(began[n] - 1 <= cut.restarts_before <= began[n] for n, cut in enumerate(found))
-    assert found[-1].restarts_before > 0
+    assert all(began[n] - 1 <= cut.begun.restarts <= began[n] for n, cut in enumerate(found))
+    assert found[-1].begun.restarts > 0
 
 
 def test_what_the_engine_said_when_it_started_goes_with_every_chapter() -> None:
