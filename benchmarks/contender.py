@@ -75,6 +75,11 @@ def gputrace(*arguments: str) -> Contender:
     return Contender(f"gputrace {shown}", [sys.executable, "-m", "gputrace", *arguments])
 
 
+def cached(report: Contender, folder: Path, when: str) -> Contender:
+    """The same command with a cache."""
+    return Contender(f"{report.name} ({when})", ["env", f"GPUTRACE_CACHE={folder}", *report.command])
+
+
 def race(contenders: Sequence[Contender], rounds: int) -> None:
     """Rounds are interleaved, so that a neighbour who keeps the machine busy slows all."""
     for _ in range(rounds):

@@ -11,10 +11,12 @@ failed.
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.contender import Contender, gputrace, grep_awk, race, rg_count
+from benchmarks.contender import BYTES_PER_MEGABYTE, Contender, cached, gputrace, grep_awk, race, rg_count
 from benchmarks.figures import Figures, Row
 from benchmarks.inputs import SPARSE, log_of, month_of, samples_of
 
@@ -83,6 +85,33 @@ def commands(megabytes: float) -> Callable[[int], list[Row]]:
     return run
 
 
+def again(megabytes: float) -> Callable[[int], list[Row]]:
+    """A log reported on again, and once more when a hundredth has been appended a moment ago."""
+
+    def run(rounds: int) -> list[Row]:
+        whole = log_of(megabytes)
+        with tempfile.TemporaryDirectory(dir=whole.parent) as place:
+            log, kept = Path(place) / whole.name, Path(place) / "cache"
+            report = gputrace("report", str(log), "--json", "-")
+            first, second, grown = (cached(report, kept, when) for when in ("first", "again", "grown by a hundredth"))
+            for _ in range(rounds):
+                with whole.open("rb") as source, log.open("wb") as copy:
+                    most = int(megabytes * BYTES_PER_MEGABYTE * 0.99)
+                    while copy.tell() < most and (data := source.read(min(1 << 24, most - copy.tell()))):
+                        copy.write(data)
+                    copy.flush()
+                    first.run_once()
+                    second.run_once()
+                    copy.write(source.read())
+                grown.run_once()
+                report.run_once()
+                for entry in kept.iterdir():
+                    entry.unlink()
+        return [Row.of(one, None) for one in (report, first, second, grown)]
+
+    return run
+
+
 def samples(rows: int, gpus: int, most_s: float, most_mb: float) -> Callable[[int], list[Row]]:
     """Samples of 0.1 s alone."""
 
@@ -137,6 +166,7 @@ PARTS = (
     Part("ingest-1gb-sparse", "1 GB, one line in a hundred of interest", ingest(1_000, 0.7, SPARSE)),
     Part("ingest-10gb", "10 GB through a pipe", streamed(10_000)),
     Part("commands", "other commands, logs of 100 MB", commands(100), usual=True),
+    Part("again", "1 GB, reported on again and grown", again(1_000)),
     Part("samples-day", "a day of samples of one GPU", samples(DAY_ROWS, 1, 10, 2_000), usual=True),
     Part("samples-month", "a month of samples of one GPU", samples(MONTH_ROWS, 1, 60, 2_000)),
     Part("month-8", "a month of eight GPUs, samples and 300,000 calls", month(300_000, 8, 30, 180, 2_000)),

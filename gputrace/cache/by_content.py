@@ -41,6 +41,7 @@ class MadeOf:
         self._family = f"{kind}-{digest_of(code_version(), head, *options)}"
         self._name = f"{self._family}-{content.size}-{content.digest}"
         self._outdated: str | None = None
+        self._held: bytes | None = None
 
     @property
     def is_known(self) -> bool:
@@ -63,18 +64,27 @@ class MadeOf:
                 return kept[1]
         return None
 
-    def keep(self, value: object) -> None:
-        """Keeps what was made of these bytes, in place of the shorter one that was used; not if they have changed."""
-        if not self.content.still(longer=True):
-            return
+    def hold(self, value: object) -> None:
+        """Holds what was made of these bytes until it is kept."""
         try:
-            data = pack(Kept(self.content.size, self.content.blocks, value))
+            self._held = pack(Kept(self.content.size, self.content.blocks, value))
         except UnreadableError:
             # A value of a kind that is not written: made anew every time.
             return
-        self._store.put(self._name, data)
+
+    def keep_held(self, unchanged: bool = False) -> None:
+        """Keeps what is held in place of the shorter one that was used; not if the bytes have changed, which is looked
+        for unless they are known to be `unchanged`."""
+        if self._held is None or not (unchanged or self.content.still(longer=True)):
+            return
+        self._store.put(self._name, self._held)
         if self._outdated is not None:
             self._store.remove(self._outdated)
+
+    def keep(self, value: object) -> None:
+        """Keeps what was made of these bytes, unless they have changed."""
+        self.hold(value)
+        self.keep_held()
 
     def _kept(self, name: str, wanted: type[Value]) -> tuple[Kept, Value] | None:
         if (data := self._store.get(name)) is None:

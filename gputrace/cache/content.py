@@ -18,6 +18,7 @@ from gputrace.cache.codec import UnreadableError, pack, unpack
 from gputrace.cache.store import Store
 
 BLOCK_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 18
 _DIGEST_BYTES = 16
 _SETTLED_NS = 2_000_000_000
 _THREADS = min(4, os.cpu_count() or 1)
@@ -148,13 +149,13 @@ def _blocks(path: str, size: int) -> tuple[str, ...] | None:
 
 
 def _block(path: str, begin: int, end: int) -> str | None:
+    digest, left = blake2b(digest_size=_DIGEST_BYTES), end - begin
     try:
         with Path(path).open("rb", buffering=0) as file:
             file.seek(begin)
-            data = bytearray(end - begin)
-            view, got = memoryview(data), 0
-            while got < len(data) and (more := file.readinto(view[got:])):
-                got += more
+            while left and (piece := file.read(min(left, _PIECE_BYTES))):
+                digest.update(piece)
+                left -= len(piece)
     except OSError:
         return None
-    return blake2b(data, digest_size=_DIGEST_BYTES).hexdigest() if got == len(data) else None
+    return None if left else digest.hexdigest()

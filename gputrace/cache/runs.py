@@ -99,10 +99,14 @@ def judged(
         trace, diagnosis = _kept(store, names[0], Trace), _kept(store, names[1], Diagnosis)
         if trace is not None and diagnosis is not None:
             return trace, diagnosis
-    trace, diagnosis = judge(inputs.made("standing", gap_ms))
-    if inputs.still():
+    made = inputs.made("standing", gap_ms)
+    trace, diagnosis = judge(made)
+    unchanged = inputs.still()
+    if unchanged:
         _keep(store, names[0], trace)
         _keep(store, names[1], diagnosis)
+    if made is not None:
+        made.keep_held(unchanged)
     return trace, diagnosis
 
 

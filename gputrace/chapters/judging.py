@@ -67,9 +67,9 @@ class Rebuilding:
             del own
 
     def keep(self, gathered: Gathered) -> None:
-        """Keeps the chapters before the last one, which was put together, if they stand."""
+        """Holds, to be kept, the chapters before the last one, which was put together, if they stand."""
         if self._made is not None and self._reached is not None:
-            self._made.keep(Standing(self._reached, gathered))
+            self._made.hold(Standing(self._reached, gathered))
 
     def _own(self, cut: Cut) -> Own:
         if cut.is_last:

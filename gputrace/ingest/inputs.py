@@ -14,7 +14,7 @@ from gputrace.ingest.formats import Formats, bundled_formats
 from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.logs import LogSet, ReadLog, merge_logs, time_range
 from gputrace.ingest.marks import read_log
-from gputrace.ingest.opening import ByteSource
+from gputrace.ingest.opening import ByteSource, cannot_open
 from gputrace.ingest.reader import Reader
 from gputrace.ingest.recordings import (
     LOG_WRAPPER,
@@ -60,7 +60,10 @@ def is_input(name: str) -> bool:
 
 
 def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
-    """The files meant by `paths` and whether each was named itself (true) or found in a folder."""
+    """The files meant by `paths` and whether each was named itself (true) or found in a folder.
+
+    Raises `InputError` where one is not there, before any is read.
+    """
     files: list[tuple[str, bool]] = []
     for given in paths:
         path = Path(given)
@@ -73,8 +76,20 @@ def expand(paths: Iterable[str]) -> list[tuple[str, bool]]:
                 raise InputError(f"{given}: the folder is empty; a capture has a log, a GPU trace, or both")
             files.extend((str(p), False) for p in inside if is_input(p.name))
         else:
+            if given != "-":
+                _must_be_there(given)
             files.append((given, True))
     return files
+
+
+def _must_be_there(given: str) -> None:
+    try:
+        Path(given).stat()
+    except FileNotFoundError as error:
+        raise cannot_open(given, error) from error
+    except OSError:
+        # Whoever opens it says more.
+        return
 
 
 def ingest(

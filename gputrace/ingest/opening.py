@@ -23,6 +23,12 @@ def is_packed(head: bytes) -> bool:
     return head.startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
 
 
+def cannot_open(path: str, error: OSError) -> InputError:
+    """What there is to say of an input that the system does not open."""
+    near = near_path(path) if isinstance(error, FileNotFoundError) else ""
+    return InputError(f"{path}: cannot be opened: {error.strerror}{near}")
+
+
 class ByteSource:
     """One input, read once from front to back in chunks that end at a line end.
 
@@ -42,8 +48,7 @@ class ByteSource:
         try:
             raw: IO[bytes] = sys.stdin.buffer if self.path == "-" else Path(self.path).open("rb")  # noqa: SIM115
         except OSError as error:
-            near = near_path(self.path) if isinstance(error, FileNotFoundError) else ""
-            raise InputError(f"{self.path}: cannot be opened: {error.strerror}{near}") from error
+            raise cannot_open(self.path, error) from error
         if self._begin:
             raw.seek(self._begin)
         if self._end is not None:
