@@ -131,9 +131,16 @@ def _cells(states: pl.DataFrame, values: Floats, axis: Axis) -> Cells:
     touching = [values[low:high] for low, high in zip(first, last, strict=True)]
     return Cells(
         high=tuple(float(part.max()) if len(part) else None for part in touching),
-        mean=tuple(float(total / whole) if whole > 1e-9 else None for total, whole in zip(means, covered, strict=True)),
+        mean=tuple(map(_mean, means, covered, touching)),
         low=tuple(float(part.min()) if len(part) else None for part in touching),
     )
+
+
+def _mean(total: float, covered_s: float, touching: Floats) -> float | None:
+    """The mean over a cell; of what covers it too shortly to be divided by, that of what touches it."""
+    if covered_s > 1e-9:
+        return float(total / covered_s)
+    return float(touching.mean()) if len(touching) else None
 
 
 def _sums(spans: pl.DataFrame, amounts: pl.DataFrame | pl.Series, axis: Axis) -> Floats:

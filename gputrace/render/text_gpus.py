@@ -177,7 +177,7 @@ def _three(
     for place, (name, values) in enumerate((("high", cells.high), ("mean", cells.mean), ("low", cells.low))):
         drawn = sparkline(None if value is None else value / top for value in values)
         known = [value for value in values if value is not None]
-        if len(set(drawn)) == 1:
+        if known and len(set(drawn)) == 1:
             # A row without any change says more in words.
             ends = list(dict.fromkeys(write(value) for value in (min(known), max(known))))
             drawn = f"{' to '.join(ends)} throughout"

@@ -62,6 +62,18 @@ def test_what_was_not_measured_is_blank_and_not_zero() -> None:
     assert lost_share(found, "prep-barrier", axis) == (0.5, None, None, 0.5)
 
 
+def test_what_was_measured_for_a_nanosecond_only_is_drawn() -> None:
+    found = made([(0, 10, 0.5, None), (10, 20, 0.5, 36e6)], 10)
+    found.states = found.states.with_columns(
+        start_ns=pl.Series([0, 10 * S - 1]), end_ns=pl.Series([10 * S - 1, 10 * S])
+    )
+    axis = axis_of(found, 4)
+    assert axis is not None
+    (gpu,) = over_time(found, axis)
+    assert gpu.rx is not None and gpu.rx.mean == gpu.rx.high == (None, None, None, 36e6)
+    assert "rx 36.0 MB/s" in TextRenderer(67).render(Trace(), found)
+
+
 def test_sparklines_have_eight_heights() -> None:
     assert sparkline([0.0, 0.124, 0.126, 0.5, 0.874, 0.876, 1.0, 1.7, -1.0, None]) == "▁▁▂▅▇███▁ "
 
