@@ -223,9 +223,7 @@ def _phase_durations(trace: Trace, diagnosis: Diagnosis, colours: Mapping[str, A
     longest = max(phase.max_ms for phase in phases)
     scale = alt.Scale(type="symlog", constant=10, domain=[0, longest * 1.05], nice=False)
     shown = [tick for tick in _DURATION_TICKS if tick <= longest and tick not in (1, 3)]
-    axis = alt.Axis(
-        values=shown, format=",d", title="milliseconds; the scale shrinks long ones", labelOverlap=True
-    )
+    axis = alt.Axis(values=shown, format=",d", title="milliseconds; the scale shrinks long ones", labelOverlap=True)
     colour = _colour("phase", colours["phases"], [phase.name for phase in phases], colours["other"])
     numbers = [
         alt.Tooltip(f"{name}:Q", format=",.0f", title=f"{name} (ms)") for name in ("p5", "median", "p95", "most")
