@@ -10,6 +10,7 @@ failed.
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -111,8 +112,7 @@ def again(megabytes: float) -> Callable[[int], list[Row]]:
                     copy.write(source.read())
                 grown.run_once()
                 report.run_once()
-                for entry in kept.iterdir():
-                    entry.unlink()
+                shutil.rmtree(kept, ignore_errors=True)
         return [Row.of(one, None) for one in (report, first, second, grown)]
 
     return run

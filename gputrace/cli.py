@@ -16,8 +16,8 @@ from gputrace.errors import GputraceError
 from gputrace.printable import printable
 
 NAME = "gputrace"
-# polars' allocator (jemalloc) has eight heaps for two cores: with one, a dense log of 1 GB needs 360 to 375 MB instead
-# of 405, with half the page faults. What was freed is given back after three seconds: after one second there are a
+# polars' allocator (jemalloc) has eight heaps for two cores: with one, a dense log of 1 GB needs a tenth less memory
+# and makes half the page faults. What was freed is given back after three seconds: after one second there are a
 # tenth more faults, after ten it is 8 MB more.
 _ALLOCATOR, _ONE_HEAP = "_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:3000,muzzy_decay_ms:0"
 app = typer.Typer(

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gputrace.cache.by_content import MadeOf
 from gputrace.cache.content import Contents
+from gputrace.cache.log_entries import LogEntries
 from gputrace.cache.store import Store
-from gputrace.ingest.formats import Formats, WrapperFormat
+from gputrace.ingest.formats import Formats
 from gputrace.ingest.log_result import LogResult
 from gputrace.ingest.marks import SNIFFED_BYTES, read_log
 from gputrace.ingest.opening import CHUNK_BYTES, ByteSource
@@ -43,12 +43,12 @@ class CachedReader(Reader):
         content = self._contents.of(source.path)
         if content is None or content.size < LEAST_BYTES:
             return super().read_log(source, formats, progress)
-        made = MadeOf(self._store, content, "log")
-        if (kept := made.same(KeptLog)) is not None:
+        entries = LogEntries(self._store, content, "log")
+        if (kept := entries.same(KeptLog)) is not None:
             source.damaged = kept.damaged
             progress(content.size)
             return _with_wrapper(kept, formats)
-        shorter = made.shorter(KeptLog, lambda known: known.log.resume is not None)
+        shorter = entries.shorter(KeptLog, lambda known: known.log.resume is not None)
         if shorter is None:
             log = super().read_log(source, formats, progress)
         else:
@@ -58,10 +58,9 @@ class CachedReader(Reader):
             log = read_log(tail, before.wrapper, formats, progress, before=before)
         if log.marks.height:
             bare = replace(log, wrapper=None, resume=log.resume if content.size >= RESUMED_BYTES else None)
-            made.keep(KeptLog(log.wrapper.name if log.wrapper else None, bare, source.damaged))
+            entries.keep(KeptLog(log.wrapper.name if log.wrapper else None, bare, source.damaged))
         return log
 
 
 def _with_wrapper(kept: KeptLog, formats: Formats) -> LogResult:
-    wrapper: WrapperFormat | None = next((one for one in formats.wrappers if one.name == kept.wrapper), None)
-    return replace(kept.log, wrapper=wrapper)
+    return replace(kept.log, wrapper=formats.wrapper(kept.wrapper))

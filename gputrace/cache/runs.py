@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gputrace.analysis.diagnosis import Diagnosis
-from gputrace.cache.by_content import MadeOf
-from gputrace.cache.codec import UnreadableError, pack, unpack
 from gputrace.cache.content import Content, Contents, digest_of
+from gputrace.cache.log_entries import LogEntries
 from gputrace.cache.logs import CachedReader
 from gputrace.cache.store import Store
+from gputrace.cache.values import keep_value, kept_value
 from gputrace.cache.version import code_version
 from gputrace.ingest.inputs import Progress, expand, ingest
 from gputrace.ingest.logs import OLDEST_FILE_NS
@@ -22,8 +22,6 @@ from gputrace.trace import Trace
 
 if TYPE_CHECKING:
     from gputrace.analysis.pipeline.scenarios import Scenario
-
-Value = TypeVar("Value", Trace, Diagnosis)
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,10 @@ class Run:
         if self.key is None or self.store is None:
             return _diagnose(self.trace, gap_ms, scenarios)
         name = f"diagnosis-{digest_of(self.key, gap_ms, _named(scenarios))}"
-        if (kept := _kept(self.store, name, Diagnosis)) is not None:
+        if (kept := kept_value(self.store, name, Diagnosis)) is not None:
             return kept
         diagnosis = _diagnose(self.trace, gap_ms, scenarios)
-        _keep(self.store, name, diagnosis)
+        keep_value(self.store, name, diagnosis)
         return diagnosis
 
     def part(self, trace: Trace, selection: object) -> "Run":
@@ -71,12 +69,12 @@ def read(request: Request, progress: Progress, store: Store | None) -> Run:
         return Run(rebuilt(request, progress, None))
     inputs = _Inputs(request, store)
     name = f"trace-{inputs.key}"
-    if inputs.key is not None and (kept := _kept(store, name, Trace)) is not None:
+    if inputs.key is not None and (kept := kept_value(store, name, Trace)) is not None:
         return Run(kept, inputs.key, store)
     trace = rebuilt(request, progress, CachedReader(store, inputs.contents))
     if not inputs.still():
         return Run(trace)
-    _keep(store, name, trace)
+    keep_value(store, name, trace)
     return Run(trace, inputs.key, store)
 
 
@@ -84,7 +82,7 @@ def judged(
     request: Request,
     gap_ms: float,
     scenarios: "Sequence[Scenario] | None",
-    judge: Callable[[MadeOf | None], tuple[Trace, Diagnosis]],
+    judge: Callable[[LogEntries | None], tuple[Trace, Diagnosis]],
     store: Store | None,
 ) -> tuple[Trace, Diagnosis]:
     """What `judge` makes of inputs that are not held at once; from the store, where it is there.
@@ -96,17 +94,17 @@ def judged(
     inputs = _Inputs(request, store)
     names = [f"{kind}-long-{digest_of(inputs.key, gap_ms, _named(scenarios))}" for kind in ("trace", "diagnosis")]
     if inputs.key is not None:
-        trace, diagnosis = _kept(store, names[0], Trace), _kept(store, names[1], Diagnosis)
+        trace, diagnosis = kept_value(store, names[0], Trace), kept_value(store, names[1], Diagnosis)
         if trace is not None and diagnosis is not None:
             return trace, diagnosis
-    made = inputs.made("standing", gap_ms)
-    trace, diagnosis = judge(made)
+    entries = inputs.log_entries("standing", gap_ms)
+    trace, diagnosis = judge(entries)
     unchanged = inputs.still()
     if unchanged:
-        _keep(store, names[0], trace)
-        _keep(store, names[1], diagnosis)
-    if made is not None:
-        made.keep_held(unchanged)
+        keep_value(store, names[0], trace)
+        keep_value(store, names[1], diagnosis)
+    if entries is not None:
+        entries.keep_held(unchanged)
     return trace, diagnosis
 
 
@@ -121,11 +119,11 @@ class _Inputs:
         whole = bool(told) and len(self._known) == len(told) and all(map(_dated, self._known))
         self.key = _key(request, self._known) if whole else None
 
-    def made(self, kind: str, *options: object) -> MadeOf | None:
+    def log_entries(self, kind: str, *options: object) -> LogEntries | None:
         """What is kept of the only file and of what it was when it was shorter; None where there are several."""
         if self.key is None or len(self._known) != 1:
             return None
-        return MadeOf(self._store, self._known[0], kind, *_asked_of(self._request), *options)
+        return LogEntries(self._store, self._known[0], kind, *_asked_of(self._request), *options)
 
     def still(self) -> bool:
         """Whether there is a key, and the files are what they were when it was made."""
@@ -182,25 +180,3 @@ def _asked_of(request: Request) -> tuple[object, ...]:
     """The names of the inputs and the options that change the reading."""
     options = (request.timezone, request.trace_options or TraceOptions(), sorted((request.gpu_map or {}).items()))
     return expand(request.paths), options
-
-
-def _kept(store: Store, name: str, kind: type[Value]) -> Value | None:
-    if (data := store.get(name)) is None:
-        return None
-    try:
-        value = unpack(data)
-    except UnreadableError:
-        value = None
-    if not isinstance(value, kind):
-        store.discard(name)
-        return None
-    return value
-
-
-def _keep(store: Store, name: str, value: Trace | Diagnosis) -> None:
-    try:
-        data = pack(value)
-    except UnreadableError:
-        # A value of a kind that is not written: reckoned anew every time.
-        return
-    store.put(name, data)

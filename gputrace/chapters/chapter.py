@@ -130,7 +130,7 @@ def own_part(trace: Trace, cut: Cut, begins: Begins) -> Own:
     calls = trace.calls.with_columns(pl.col("first_line").alias("line"))
     is_own = calls.select(cut.is_own.fill_null(False).alias("own"))["own"]
     numbers = calls.filter(is_own)["call"]
-    restart = (pl.col("restart") + cut.begun.restarts).cast(pl.UInt16)
+    restart = (pl.col("restart") + cut.seam.restarts).cast(pl.UInt16)
     named = np.zeros(int(calls["call"].max() or 0) + 1, dtype=np.uint32)  # type: ignore[arg-type]
     named[numbers.to_numpy()] = begins.calls + np.arange(len(numbers))
     given_back = dict(begins.given_back or {})
@@ -145,7 +145,7 @@ def own_part(trace: Trace, cut: Cut, begins: Begins) -> Own:
     given_back |= {gpu: GivenBack(run, at_ns) for gpu, run, at_ns in last.iter_rows()}
     # Of the run's ends nothing is cut off.
     start_ns = (
-        min([*goes_on.values(), *timed["lock_ns"].head(1)], default=_EVER[0]) if cut.begun.after_line else _EVER[0]
+        min([*goes_on.values(), *timed["lock_ns"].head(1)], default=_EVER[0]) if cut.seam.after_line else _EVER[0]
     )
     end_ns = _EVER[1] if cut.is_last else int(timed["unlock_ns"].max() or start_ns)  # type: ignore[arg-type]
     part = part_of(trace, numbers, start_ns, end_ns)

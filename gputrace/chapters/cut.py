@@ -37,8 +37,8 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """How a chapter begins: all that cutting on from there has to know of what came before.
+class Seam:
+    """Where a chapter begins, and all that cutting on from there has to know of what came before.
 
     Its marks are those that `staying` has, and those from `from_line` on; its own come after `after_line`, the first
     `own_from` marks are before them. `restarts` is how often the prover had been started again before the first of
@@ -59,7 +59,7 @@ class Cut:
     `last_line`."""
 
     marks: pl.DataFrame
-    begun: Begun
+    seam: Seam
     last_line: int
 
     @property
@@ -70,38 +70,38 @@ class Cut:
     @property
     def is_own(self) -> pl.Expr:
         """Whether a row with the column `line` belongs to the chapter."""
-        return (pl.col("line") > self.begun.after_line) & (pl.col("line") <= self.last_line)
+        return (pl.col("line") > self.seam.after_line) & (pl.col("line") <= self.last_line)
 
 
-def cuts(lots: Iterable[pl.DataFrame], size: Size, begun: Begun | None = None) -> Iterator[Cut]:
+def cuts(lots: Iterable[pl.DataFrame], size: Size, seam: Seam | None = None) -> Iterator[Cut]:
     """The chapters of one log; `lots` are its MARKS in order, lot by lot. The last chapter may be longer by a half.
 
-    With `begun`, those from the chapter on that begins so; `lots` may begin with any line up to its `from_line`.
+    With `seam`, those from the chapter on that begins there; `lots` may begin with any line up to its `from_line`.
     """
-    begun = begun or Begun()
-    held = begun.staying
+    seam = seam or Seam()
+    held = seam.staying
     coming: list[pl.DataFrame] = []
-    for lot in _from_line(lots, begun.from_line):
+    for lot in _from_line(lots, seam.from_line):
         coming.append(lot)
-        if held.height + sum(one.height for one in coming) < begun.own_from + size.marks_after:
+        if held.height + sum(one.height for one in coming) < seam.own_from + size.marks_after:
             continue
         held, coming = pl.concat([held, *coming]), []
-        while (edge := _edge(held, begun.own_from, size)) is not None:
+        while (edge := _edge(held, seam.own_from, size)) is not None:
             own_to, known_to = edge
             last_line = int(held["line"][own_to - 1])
-            yield Cut(held[:known_to], begun, last_line)
-            begin = max(begun.staying.height, _reach_back(held, own_to, size))
+            yield Cut(held[:known_to], seam, last_line)
+            begin = max(seam.staying.height, _reach_back(held, own_to, size))
             staying = _staying(held[:begin])
-            begun = Begun(
+            seam = Seam(
                 staying=staying,
                 from_line=int(held["line"][begin]),
                 own_from=staying.height + own_to - begin,
                 after_line=last_line,
-                restarts=begun.restarts + int(restarts_of_log(held[: begin + 1])[begin]),
+                restarts=seam.restarts + int(restarts_of_log(held[: begin + 1])[begin]),
                 used_line=int(held["line"][known_to - 1]),
             )
             held = pl.concat([staying, held[begin:]], rechunk=True)
-    yield Cut(pl.concat([held, *coming]), begun, NO_LINE)
+    yield Cut(pl.concat([held, *coming]), seam, NO_LINE)
 
 
 def _from_line(lots: Iterable[pl.DataFrame], line: int) -> Iterator[pl.DataFrame]:

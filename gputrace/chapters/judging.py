@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from gputrace.analysis.diagnosis import Diagnosis
 from gputrace.analysis.outlook import Outlook
-from gputrace.cache.by_content import MadeOf
+from gputrace.cache.log_entries import LogEntries
 from gputrace.cache.runs import Request
 from gputrace.chapters.asked import Asked
 from gputrace.chapters.chapter import Begins, Own, judge, own_part
-from gputrace.chapters.cut import Begun, Cut
+from gputrace.chapters.cut import Cut, Seam
 from gputrace.chapters.joined import Gathered, joined_trace
 from gputrace.chapters.samples import Sampler
 from gputrace.chapters.sources import LongLog
@@ -27,7 +27,7 @@ class Rebuilding:
     """Chapters of a log, put together one after the other; what is counted over them.
 
     It begins with the chapters that stand from when the log was shorter, `gathered`; what stands of it is kept in
-    `made`.
+    `entries`.
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class Rebuilding:
         log: LongLog,
         sampler: Sampler | None,
         standing: Standing | None = None,
-        made: MadeOf | None = None,
+        entries: LogEntries | None = None,
     ) -> None:
-        self._request, self._formats, self._sampler, self._made = request, formats, sampler, made
+        self._request, self._formats, self._sampler, self._entries = request, formats, sampler, entries
         self._source, self._log = log, log.result
         self._info = InputInfo(log.source.path, "log", "")
         self._begins = Begins()
@@ -68,12 +68,12 @@ class Rebuilding:
 
     def keep(self, gathered: Gathered) -> None:
         """Holds, to be kept, the chapters before the last one, which was put together, if they stand."""
-        if self._made is not None and self._reached is not None:
-            self._made.hold(Standing(self._reached, gathered))
+        if self._entries is not None and self._reached is not None:
+            self._entries.hold(Standing(self._reached, gathered))
 
     def _own(self, cut: Cut) -> Own:
         if cut.is_last:
-            self._reached = self._reached_at(cut.begun)
+            self._reached = self._reached_at(cut.seam)
         self.events.update(dict(cut.marks.filter(cut.is_own)["event"].value_counts().iter_rows()))
         info, quality = replace(self._info), Quality()
         log = LogResult(cut.marks, self._log.wrapper)
@@ -89,16 +89,16 @@ class Rebuilding:
             self._sampler.put_into(own.trace)
         return own
 
-    def _reached_at(self, begun: Begun) -> Reached | None:
+    def _reached_at(self, seam: Seam) -> Reached | None:
         """How far all is when the last chapter begins, all of the log having been read."""
-        wrapper, resume = self._log.wrapper, self._source.resume_before(begun.from_line)
-        if resume is None or self._log.resume is None or begun.used_line > self._log.resume.lines:
+        wrapper, resume = self._log.wrapper, self._source.resume_before(seam.from_line)
+        if resume is None or self._log.resume is None or seam.used_line > self._log.resume.lines:
             return None
         if wrapper is not None and wrapper.time_form == "month-day":
             # Which year it is depends on the log's end.
             return None
         name = None if wrapper is None else wrapper.name
-        return Reached(resume, name, begun, self._begins, dict(self.events), self._info.first_ns, self._info.last_ns)
+        return Reached(resume, name, seam, self._begins, dict(self.events), self._info.first_ns, self._info.last_ns)
 
     def _widen(self, info: InputInfo) -> None:
         """The log's first and last time, and what it was wrapped in."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gputrace import schema
 from gputrace.analysis.diagnosis import Diagnosis
-from gputrace.cache.by_content import MadeOf
+from gputrace.cache.log_entries import LogEntries
 from gputrace.cache.runs import Request, rebuilt
 from gputrace.chapters.asked import Asked
 from gputrace.chapters.cut import Size, cuts
@@ -41,11 +41,11 @@ class LongRun:
         self,
         asked: Asked,
         progress: Progress = lambda _path, _bytes: None,
-        made: MadeOf | None = None,
+        entries: LogEntries | None = None,
     ) -> tuple[Trace, Diagnosis]:
         """What is known of the run, without frames, and its diagnosis; of what is one chapter only, as always.
 
-        `made`: what is known of the log, the only input, from when it was shorter; it is kept up to date.
+        `entries`: what is known of the log, the only input, from when it was shorter; it is kept up to date.
         Raises as `ingest` and `rebuild` do.
         """
         request, inputs = self.request, self.inputs
@@ -57,16 +57,16 @@ class LongRun:
         source = None if inputs.log is None else ByteSource(inputs.log)
         if source is not None and recognise(source.path, source, formats, options) is not None:
             return self._whole(_Opened(source), asked, progress)
-        standing = None if made is None else _standing(made)
+        standing = None if entries is None else _standing(entries)
         reached = None if standing is None else standing.reached
-        if made is not None:
+        if entries is not None:
             begin = 0 if reached is None else reached.resume.offset
-            source = ByteSource(made.content.path, begin, made.content.size)
+            source = ByteSource(entries.content.path, begin, entries.content.size)
         log = log_in(inputs, source, formats, progress, reached)
         if log is None:
             return self._without_log(sampler, asked)
         size = self.size if sampler is None else sampler.size(self.size)
-        coming = ahead(cuts(log.lots, size, None if reached is None else reached.begun))
+        coming = ahead(cuts(log.lots(), size, None if reached is None else reached.seam))
         # Loaded while the first chapter is read, which takes as long.
         from gputrace.chapters.judging import Rebuilding, joined
 
@@ -77,7 +77,7 @@ class LongRun:
         if sampler is not None and not any(first.marks[name].count() for name in ("log_ns", "arrival_ns")):
             # Where the log lies in the trace has to be found out, and all of both is needed for that.
             return self._whole(Reader(), asked, progress)
-        rebuilding = Rebuilding(request, formats, log, sampler, standing, made)
+        rebuilding = Rebuilding(request, formats, log, sampler, standing, entries)
         owns = rebuilding.owns(_after(first, coming))
         del first
         # Reading samples takes as long as judging them does: there, a third chapter is under way.
@@ -121,14 +121,14 @@ class _Opened(Reader):
         return super().read_log(source, formats, progress) if known is None else known
 
 
-def _standing(made: MadeOf) -> "Standing | None":
+def _standing(entries: LogEntries) -> "Standing | None":
     """What stands of a log that was read before."""
-    if not made.is_known:
+    if not entries.is_known:
         return None
     # Loads the numerical libraries.
     from gputrace.chapters.standing import Standing
 
-    return made.same(Standing) or made.shorter(Standing)
+    return entries.same(Standing) or entries.shorter(Standing)
 
 
 def _after(first: Item, coming: Iterator[Item]) -> Iterator[Item]:

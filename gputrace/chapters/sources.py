@@ -1,7 +1,7 @@
 """What a long run is read from: a log and a GPU trace given as files, or a recording's folder."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -27,18 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class LongLog:
-    """A log that is being read: its marks, lot by lot, in `result` what is counted so far, in `resumes` where reading
-    could have begun again."""
+    """A log that is being read: in `result` what is counted so far, in `resumes` where reading could begin again."""
 
     source: ByteSource | RecordedLog
     result: LogResult
-    marks: Iterator[pl.DataFrame]
+    coming: Iterator[pl.DataFrame]
     resumes: list[Resume] = field(default_factory=list)
 
-    @property
     def lots(self) -> Iterator[pl.DataFrame]:
-        """The marks."""
-        for lot in self.marks:
+        """The marks (`schema.MARKS`), lot by lot, once."""
+        for lot in self.coming:
             if (resume := self.result.resume) is not None and resume not in self.resumes[-1:]:
                 self.resumes.append(resume)
             yield lot
@@ -80,11 +78,11 @@ def log_in(
     result = LogResult(schema.MARKS.empty(), None if recording is None else log_wrapper(formats))
     detect = (lambda lines: wrapper_of(lines, formats)) if recording is None else None
     if reached is not None:
-        wrapper = next((one for one in formats.wrappers if one.name == reached.wrapper), None)
-        result, detect = up_to_resume(replace(result, wrapper=wrapper, resume=reached.resume)), None
+        begun = LogResult(result.marks, formats.wrapper(reached.wrapper), resume=reached.resume)
+        result, detect = up_to_resume(begun), None
         progress(read.path, reached.resume.offset)
-    marks = marks_of(read, result, formats, lambda size: progress(read.path, size), detect)
-    return LongLog(read, result, marks, [] if reached is None else [reached.resume])
+    coming = marks_of(read, result, formats, lambda size: progress(read.path, size), detect)
+    return LongLog(read, result, coming, [] if reached is None else [reached.resume])
 
 
 def sampler_in(

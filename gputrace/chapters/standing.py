@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputrace.chapters.chapter import Begins
-from gputrace.chapters.cut import Begun
+from gputrace.chapters.cut import Seam
 from gputrace.chapters.joined import Gathered
 from gputrace.ingest.log_result import Resume
 
@@ -19,7 +19,7 @@ class Reached:
 
     resume: Resume
     wrapper: str | None
-    begun: Begun
+    seam: Seam
     begins: Begins
     events: Mapping[str, int]
     first_ns: int | None

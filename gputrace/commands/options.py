@@ -9,7 +9,7 @@ from gputrace.commands.completion import color_choices
 if TYPE_CHECKING:
     from gputrace.analysis.diagnosis import Diagnosis
     from gputrace.analysis.selection import Selection
-    from gputrace.cache.by_content import MadeOf
+    from gputrace.cache.log_entries import LogEntries
     from gputrace.cache.runs import Run
     from gputrace.chapters.asked import Asked
     from gputrace.chapters.inputs import LongInputs
@@ -96,11 +96,11 @@ def read_long(
 
     request = Request(inputs, timezone, trace_options, parse_gpu_map(gpu_map))
 
-    def judge(made: "MadeOf | None") -> "tuple[Trace, Diagnosis]":
+    def judge(entries: "LogEntries | None") -> "tuple[Trace, Diagnosis]":
         # Not loaded where a kept diagnosis is there: it needs the numerical libraries.
         from gputrace.chapters.long_run import LongRun
 
         with reading() as progress:
-            return LongRun(request, found).judged(asked, progress, made)
+            return LongRun(request, found).judged(asked, progress, entries)
 
     return judged(request, asked.gap_ms, asked.scenarios, judge, user_store() if cache else None)

@@ -109,6 +109,10 @@ class Formats:
     wrappers: tuple[WrapperFormat, ...] = ()
     tables: tuple[TableFormat, ...] = field(default=())
 
+    def wrapper(self, name: str | None) -> WrapperFormat | None:
+        """The wrapper of this name; None where there is none."""
+        return next((wrapper for wrapper in self.wrappers if wrapper.name == name), None)
+
 
 def _load_records(raw: dict[str, Any]) -> RecordFormat:
     if "head" not in raw and "(?P<body>" not in raw["pattern"]:

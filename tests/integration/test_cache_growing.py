@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from gputrace.cache import by_content
+from gputrace.cache import log_entries
 from gputrace.cache import logs as cached_logs
 from gputrace.cache.content import Contents
 from gputrace.cache.logs import CachedReader
@@ -43,7 +43,7 @@ def grow(data: bytes, cuts: list[int], place: Path, chunk_bytes: int) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cached_logs, "LEAST_BYTES", 1)
         patch.setattr(cached_logs, "RESUMED_BYTES", 1)
-        patch.setattr(by_content, "_HEAD_BYTES", 8)
+        patch.setattr(log_entries, "_HEAD_BYTES", 8)
         patch.setattr(opening, "CHUNK_BYTES", chunk_bytes)
         for end in [*sorted(cuts), len(data)]:
             path.write_bytes(data[:end])

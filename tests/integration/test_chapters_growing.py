@@ -138,6 +138,9 @@ def test_where_the_year_depends_on_the_end_nothing_stands(tmp_path: Path, store:
     log.write(data)
     log.check()
     assert store.names("standing-") == []
+    log.write(data.replace(b"Mar 13 ", b"2026-03-13T").replace(b" host cuzk[7]:", b".000000Z host cuzk[7]:"))
+    log.check()
+    assert len(store.names("standing-")) == 1
 
 
 @pytest.mark.parametrize("chapter_marks", [21, 28, 39])

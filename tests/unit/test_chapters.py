@@ -66,7 +66,7 @@ def test_every_mark_is_one_chapters_own(count: int, lot: int, seconds: float, si
         # Surroundings are without holes, and no larger than asked for.
         lines = cut.marks["line"].to_numpy()
         assert (np.diff(lines) == 1).all()
-        assert (lines <= cut.begun.after_line).sum() <= max(1, size.marks_before)
+        assert (lines <= cut.seam.after_line).sum() <= max(1, size.marks_before)
 
 
 def _of(events: Sequence[tuple[str, int | None]], size: Size) -> list[Cut]:
@@ -87,11 +87,11 @@ def test_cutting_goes_on_where_any_chapter_began(
     marks = _marks([event for run in runs for event in run])
     found = list(cuts([marks], size))
     for number, cut in enumerate(found):
-        from_line = max(0, cut.begun.from_line - lot)
+        from_line = max(0, cut.seam.from_line - lot)
         later = marks.filter(pl.col("line") > from_line)
-        again = list(cuts((later[at : at + lot] for at in range(0, later.height, lot)), size, cut.begun))
-        assert [(one.begun.after_line, one.last_line, one.begun.restarts) for one in again] == [
-            (one.begun.after_line, one.last_line, one.begun.restarts) for one in found[number:]
+        again = list(cuts((later[at : at + lot] for at in range(0, later.height, lot)), size, cut.seam))
+        assert [(one.seam.after_line, one.last_line, one.seam.restarts) for one in again] == [
+            (one.seam.after_line, one.last_line, one.seam.restarts) for one in found[number:]
         ]
         for one, expected in zip(again, found[number:], strict=True):
             assert_frame_equal(one.marks, expected.marks)
@@ -102,8 +102,8 @@ def test_a_chapter_knows_how_often_the_prover_was_started_before_it() -> None:
     found = _of([*run, *run, *run], Size(marks=15, marks_before=3, marks_after=2))
     began = [(cut.marks.filter(cut.is_own)["line"][0] - 1) // len(run) for cut in found]
     # The surroundings before may reach into the run before.
-    assert all(began[n] - 1 <= cut.begun.restarts <= began[n] for n, cut in enumerate(found))
-    assert found[-1].begun.restarts > 0
+    assert all(began[n] - 1 <= cut.seam.restarts <= began[n] for n, cut in enumerate(found))
+    assert found[-1].seam.restarts > 0
 
 
 def test_what_the_engine_said_when_it_started_goes_with_every_chapter() -> None:

@@ -1,12 +1,12 @@
-"""What was made of one log, told by its content, so that it is found for a log that has grown since, too."""
+"""What is kept of one log, told by its content, so that it is found for a log that has grown since, too."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gputrace.cache.codec import UnreadableError, pack, unpack
 from gputrace.cache.content import Content, digest_of, head_of
 from gputrace.cache.store import Store
+from gputrace.cache.values import kept_value, packed
 from gputrace.cache.version import code_version
 from gputrace.ingest.opening import is_packed
 
@@ -27,10 +27,10 @@ class Kept:
     value: object
 
 
-class MadeOf:
-    """Values of one type that are made of a log: `kind` (a word) and `options` tell them from others of the same log.
+class LogEntries:
+    """The entries of a store that were made of one log, or of what it was when it was shorter.
 
-    Of a packed log no beginning is known.
+    `kind` (a word) and `options` tell them from others of the same log. Of a packed log no beginning is known.
     """
 
     def __init__(self, store: Store, content: Content, kind: str, *options: object) -> None:
@@ -66,11 +66,7 @@ class MadeOf:
 
     def hold(self, value: object) -> None:
         """Holds what was made of these bytes until it is kept."""
-        try:
-            self._held = pack(Kept(self.content.size, self.content.blocks, value))
-        except UnreadableError:
-            # A value of a kind that is not written: made anew every time.
-            return
+        self._held = packed(Kept(self.content.size, self.content.blocks, value))
 
     def keep_held(self, unchanged: bool = False) -> None:
         """Keeps what is held in place of the shorter one that was used; not if the bytes have changed, which is looked
@@ -87,13 +83,10 @@ class MadeOf:
         self.keep_held()
 
     def _kept(self, name: str, wanted: type[Value]) -> tuple[Kept, Value] | None:
-        if (data := self._store.get(name)) is None:
+        kept = kept_value(self._store, name, Kept)
+        if kept is None:
             return None
-        try:
-            kept = unpack(data)
-        except UnreadableError:
-            kept = None
-        if not isinstance(kept, Kept) or not isinstance(kept.value, wanted):
+        if not isinstance(kept.value, wanted):
             self._store.discard(name)
             return None
         return kept, kept.value
