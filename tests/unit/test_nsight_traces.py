@@ -10,7 +10,7 @@ from gputrace.ingest.inputs import ingest
 from gputrace.ingest.samples import TX_WIRE_PER_PAYLOAD, WIRE_PER_PAYLOAD
 from gputrace.ingest.traces import TraceOptions
 from gputrace.loading import load
-from tests.unit.test_trace_formats import BEGIN_NS, LOG, MS, codes, refused, said, write
+from tests.unit.trace_inputs import BEGIN_NS, LOG, MS, codes, refused, said, write
 
 
 def nsight_export(

@@ -1,61 +1,23 @@
 """GPU traces of every kind: real outputs of the usual tools, and made ones for what could not be recorded."""
 
 import gzip
-import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from gputrace.errors import InputError, UsageError
+from gputrace.errors import InputError
 from gputrace.ingest import trace_times
-from gputrace.ingest.formats import bundled_formats
-from gputrace.ingest.inputs import Ingested, ingest
+from gputrace.ingest.inputs import ingest
 from gputrace.ingest.tables import READINGS, TEXT_UNIT, UNIT_FACTORS, read_trace
-from gputrace.ingest.traces import TraceOptions
 from gputrace.loading import load
-from tests.captures import DATA, folder, log_and_trace
+from tests.captures import DATA
+from tests.unit.trace_inputs import BEGIN_NS, LOG, SECOND, TABLES, codes, given, refused, said, write
 
 PEERS = DATA / "peer-outputs"
-TABLES = bundled_formats().tables
-SECOND, MS = 1_000_000_000, 1_000_000
-BEGIN_NS = 1_795_952_850 * SECOND
-LOG = log_and_trace("pageable-heavy")[0]
-
-
-def codes(ingested: Any) -> list[str]:
-    return [notice.code for notice in ingested.quality.notices]
-
-
-def said(ingested: Any, code: str) -> str:
-    return " ".join(notice.text for notice in ingested.quality.notices if notice.code == code)
-
-
-def write(path: Path, text: str) -> str:
-    path.write_text(text)
-    return str(path)
-
-
-def given(tmp_path: Path, text: str, **options: Any) -> Ingested:
-    """What is read from a trace alone."""
-    timezone = options.pop("timezone", None)
-    return ingest([write(tmp_path / "trace", text)], timezone=timezone, trace_options=TraceOptions.of(**options))
-
-
-def refused(tmp_path: Path, text: str | bytes, **options: Any) -> str:
-    path = tmp_path / "trace"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError) as error:
-        ingest([str(path)], trace_options=TraceOptions.of(**options))
-    assert "\n" not in str(error.value)
-    assert str(path) in str(error.value)
-    return str(error.value)
-
 
 # --- descriptions ---------------------------------------------------------------------------------------------------
 
@@ -388,163 +350,7 @@ def test_mig_instances_are_left_out_and_said_to_be(tmp_path: Path) -> None:
     assert "3 readings" in said(read, "not-a-gpu")
 
 
-# --- anything else, with a column map -------------------------------------------------------------------------------
-
-MAP = "time=ts_ns:ns,rx_window_bytes_per_s=rx_mb:MB/s,tx_window_bytes_per_s=tx_mb:MB/s,sm_active=sm:%,gpu=card"
-
-
-def own_frame() -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "ts_ns": [BEGIN_NS + 50 * MS * step for step in range(5)],
-            "rx_mb": [0.0, 1.0, 2.0, None, 4.0],
-            "tx_mb": [0, 1, 2, 3, 4],
-            "sm": [0.0, 100.0, 50.0, 50.0, 50.0],
-            "card": [3] * 5,
-        }
-    )
-
-
-@pytest.mark.parametrize("form", ["csv", "semicolons", "quoted", "parquet", "map file"])
-def test_a_file_of_somebodys_own_is_read_with_a_column_map(form: str, tmp_path: Path) -> None:
-    path = tmp_path / "own"
-    frame = own_frame()
-    options = TraceOptions.of(columns=MAP)
-    if form == "parquet":
-        frame.write_parquet(path)
-    elif form == "quoted":
-        frame.with_columns(note=pl.lit("a, b")).write_csv(path, quote_style="non_numeric")
-    else:
-        frame.write_csv(path, separator=";" if form == "semicolons" else ",")
-    if form == "map file":
-        toml = 'kind = "table"\ntime = { column = "ts_ns", unit = "ns" }\n[columns]\n' + "".join(
-            f'{target} = {{ header = "{header}", unit = "{unit}" }}\n'
-            for target, header, unit in (
-                ("rx_window_bytes_per_s", "rx_mb", "MB/s"),
-                ("tx_window_bytes_per_s", "tx_mb", "MB/s"),
-                ("sm_active", "sm", "%"),
-                ("gpu", "card", ""),
-            )
-        )
-        options = TraceOptions.of(column_map=write(tmp_path / "map.toml", toml))
-    read = ingest([str(path)], trace_options=options)
-    assert [(gpu.gpu, gpu.pcie_source, gpu.sm_source) for gpu in read.gpus] == [(3, "window", "sm active")]
-    assert read.samples["rx_wire_bytes"].to_list() == [0.05e6, 0.1e6, None, 0.2e6]
-    assert read.samples["coverage"].to_list() == pytest.approx([0.4] * 4)
-    assert read.samples["sm_active"].to_list() == [1.0, 0.5, 0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("how", "cells", "zoned"),
-    [
-        ("s", ["1795952850.25", "1795952851"], True),
-        ("ms", ["1795952850250", "1795952851000"], True),
-        ("iso", ["2026-11-29T11:47:30.25Z", "2026-11-29T11:47:31Z"], True),
-        ("iso", ["2026-11-29 12:47:30,25+01:00", "2026-11-29 12:47:31+01:00"], True),
-        ("iso", ["2026-11-29 11:47:30.25", "2026-11-29 11:47:31"], False),
-        ("%d.%m.%Y %H:%M:%S%.f", ["29.11.2026 11:47:30.25", "29.11.2026 11:47:31"], False),
-    ],
-)
-def test_times_of_a_column_map(how: str, cells: list[str], zoned: bool, tmp_path: Path) -> None:
-    text = "t;util\n" + "".join(f"{cell};50\n" for cell in cells)
-    read = given(tmp_path, text, columns=f"time=t:{how},gpu_util=util:%")
-    assert (read.samples["start_ns"][0], read.samples["end_ns"][0]) == (BEGIN_NS + SECOND // 4, BEGIN_NS + SECOND)
-    assert ("trace-timezone-assumed" in codes(read)) is not zoned
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("rx_window_bytes_per_s=rx:MB/s", "time"),
-        ("time=t:ns", "names no column"),
-        ("time=t:ns,rx=rx:MB/s", "'rx' is no reading"),
-        ("time=t:ns,gpu_util=u:percent", "'percent'"),
-        ("time=t:fortnights,gpu_util=u:%", "fortnights"),
-        ("nonsense", "TARGET=COLUMN"),
-    ],
-)
-def test_a_column_map_that_says_nothing_is_refused(text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(says)):
-        TraceOptions.of(columns=text)
-
-
-def test_parquet_of_unknown_columns_says_what_to_give(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    own_frame().write_parquet(buffer)
-    assert "--columns" in refused(tmp_path, buffer.getvalue())
-    assert "cannot be read" in refused(tmp_path, buffer.getvalue()[:200])
-
-
-def test_parquet_of_a_known_sampler_needs_no_map(tmp_path: Path) -> None:
-    trace = folder("pageable-heavy") / "nvml.csv.gz"
-    path = tmp_path / "nvml.parquet"
-    pl.read_csv(trace).write_parquet(path)
-    plain, packed = ingest([str(trace)]), ingest([str(path)])
-    assert packed.samples.equals(plain.samples)
-
-
-# --- clocks and choice ----------------------------------------------------------------------------------------------
-
-
-def shifted_query(minutes: int, tmp_path: Path) -> str:
-    """nvidia-smi's CSV of the capture, as a machine would have written it whose clock is `minutes` ahead of UTC."""
-    text = gzip.decompress((DATA / "pageable-heavy" / "smi.csv.gz").read_bytes()).decode()
-    header, *rows = text.splitlines()
-    times = pl.Series([row.split(",")[0] for row in rows]).str.to_datetime("%Y/%m/%d %H:%M:%S%.f", time_unit="ns")
-    moved = times.dt.offset_by(f"{minutes}m").dt.strftime("%Y/%m/%d %H:%M:%S%.3f")
-    lines = [f"{time},{row.split(',', 1)[1]}" for time, row in zip(moved, rows, strict=True)]
-    return write(tmp_path / "smi.csv", "\n".join([header, *lines]) + "\n")
-
-
-@pytest.mark.parametrize(("minutes", "zone"), [(60, "UTC+01:00"), (-480, "UTC-08:00"), (345, "UTC+05:45"), (0, "")])
-def test_local_times_are_moved_to_where_they_meet_the_log(minutes: int, zone: str, tmp_path: Path) -> None:
-    expected = ingest([str(DATA / "pageable-heavy" / "smi.csv.gz")]).samples["start_ns"][0]
-    read = ingest([LOG, shifted_query(minutes, tmp_path)])
-    assert read.samples["start_ns"][0] == expected
-    assert zone in said(read, "trace-timezone-inferred")
-    assert ("trace-timezone-inferred" in codes(read)) is bool(zone)
-
-
-def test_a_zone_that_is_told_is_taken(tmp_path: Path) -> None:
-    expected = ingest([str(DATA / "pageable-heavy" / "smi.csv.gz")]).samples["start_ns"][0]
-    told = ingest([shifted_query(60, tmp_path)], timezone="Europe/Berlin")
-    assert told.samples["start_ns"][0] == expected
-    assert "trace-timezone-assumed" not in codes(told)
-
-
-def test_a_trace_of_another_day_is_not_moved(tmp_path: Path) -> None:
-    read = ingest([LOG, shifted_query(3 * 24 * 60, tmp_path)])
-    assert "trace-timezone-inferred" not in codes(read)
-
-
-def test_rotated_parts_of_one_recording_are_put_together(tmp_path: Path) -> None:
-    text = gzip.decompress((DATA / "pageable-heavy" / "smi.csv.gz").read_bytes()).decode()
-    header, *rows = text.splitlines()
-    middle = len(rows) // 2
-    paths = [
-        write(tmp_path / name, "\n".join([header, *part]) + "\n")
-        for name, part in (("b", rows[:middle]), ("a", rows[middle:]))
-    ]
-    whole, parts = ingest([str(DATA / "pageable-heavy" / "smi.csv.gz")]), ingest(paths)
-    assert parts.samples.equals(whole.samples)
-    assert all(info.used for info in parts.inputs)
-
-
-def test_the_sampler_that_sees_most_is_taken(tmp_path: Path) -> None:
-    capture = DATA / "pageable-heavy"
-    read = ingest([LOG, str(capture / "dmon.txt.gz"), str(capture / "smi.csv.gz"), log_and_trace("pageable-heavy")[1]])
-    assert [info.used for info in read.inputs] == [True, False, False, True]
-    assert codes(read).count("same-gpu") == 2
-
-
-def test_the_command_line_passes_the_options_on(tmp_path: Path) -> None:
-    own_frame().write_csv(tmp_path / "own.csv")
-    command = [sys.executable, "-m", "gputrace", "report", str(tmp_path / "own.csv"), "--columns", MAP, "--json", "-"]
-    done = subprocess.run(command, capture_output=True, check=True)
-    assert json.loads(done.stdout)["gpus"][0]["gpu"] == 3
-    wrong = subprocess.run([*command, "--column-map", "x.toml"], capture_output=True, check=False)
-    assert wrong.returncode == 2
-    assert len(wrong.stderr.splitlines()) == 1
+# --- what is wrong in a trace -----------------------------------------------------------------------------------------
 
 
 def test_counts_of_a_trace_add_up() -> None:

@@ -17,8 +17,7 @@ from gputrace.analysis.signs.contention import relate
 from gputrace.analysis.signs.waits import COMPUTING, waits, whole_call_mutex
 from gputrace.trace import Trace
 from tests.unit.prover import Planned, schedule
-from tests.unit.test_segments_blame import charged, run
-from tests.unit.traces import LINE_RATE, USUAL, Activity, ns, queue_frame, trace_of
+from tests.unit.traces import LINE_RATE, USUAL, Activity, charged, ns, queue_frame, run, trace_of
 
 PINNED = {**USUAL, "ntt_kernels": Activity(0.0, 0.0), "coset_intt_sync": Activity(0.9 * LINE_RATE, 0.3)}
 

@@ -1,5 +1,6 @@
 """Small traces built by hand from planned calls: frames as the rebuild makes them, samples as of a perfect sampler."""
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from gputrace import schema
+from gputrace.analysis.diagnose import diagnose
 from gputrace.trace import Clock, GpuInfo, Trace
 from tests.unit.prover import Planned
 from tests.unit.support import MS, frame_of
@@ -168,3 +170,34 @@ def trace_of(
         gpus=[GpuInfo(0, "a GPU", 5, 16, LINK_BYTES_PER_S, "counters", "gpm")],
         clock=Clock("timeline+tracing", True, BEGIN_NS / 1e9, 0.001, 0.0),
     )
+
+
+def run(
+    count: int = 10, seed: int = 4, between_ms: float = 0.0, lengths: dict[str, float] | None = None, **more: float
+) -> list[Planned]:
+    """Calls of one worker after another, their lengths a little different each time; phases as given, in ms."""
+    rng = random.Random(seed)
+    plan: list[Planned] = []
+    at = 1000.0
+    for n in range(count):
+        call = Planned(0, n, start=at, prep=100.0, release=5.0)
+        for name, length in {**(lengths or {}), **more}.items():
+            setattr(call, name, length)
+        for name in ("ntt_kernels", "coset_intt_sync", "msm_invoke", "batch_add", "tail_msm"):
+            setattr(call, name, getattr(call, name) * rng.uniform(0.85, 1.15))
+        call.lock = call.asks
+        plan.append(call)
+        at = call.end + between_ms + rng.uniform(0.5, 3.0)
+    return plan
+
+
+def queue_of(plan: Sequence[Planned]) -> list[tuple[float, float]]:
+    return [(call.start - 700.0 * (call.partition % 3), call.start) for call in plan]
+
+
+def charged(trace: Trace, phase: str | None = None) -> dict[str, float]:
+    """Lost seconds by cause, of one phase or of all."""
+    blame = diagnose(trace).blame
+    own = blame if phase is None else blame.filter(pl.col("phase") == phase)
+    totals = own.group_by("cause").agg((pl.col("copy_only_s") + pl.col("idle_s")).sum().alias("s"))
+    return {cause: seconds for cause, seconds in totals.iter_rows() if seconds > 1e-9}
